@@ -1,0 +1,19 @@
+// Reading what users give us, and writing so that nothing half-written is ever left behind.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace spiritlevel {
+
+// The whole file. Throws InputError, naming the path, for a missing or unreadable file, a
+// directory, a device, and a file larger than `max_bytes`.
+std::string ReadFile(const std::filesystem::path& path, size_t max_bytes = size_t{64} << 20);
+
+// Writes aside, then renames: at `path` stands either what stood there before or all of
+// `contents`. Throws InputError, naming the path, when that cannot be done.
+void WriteFile(const std::filesystem::path& path, std::string_view contents);
+
+}  // namespace spiritlevel

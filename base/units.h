@@ -1,0 +1,38 @@
+// Time and memory as integers: int64 nanoseconds and int64 bytes, everywhere.
+//
+// Integers, not double: two paths of equal length must compare equal, or event order (and with it
+// every result) depends on rounding.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace spiritlevel {
+
+using TimeNs = int64_t;
+using Bytes = int64_t;
+
+// a / b, halves rounded up (towards +infinity). b > 0.
+constexpr int64_t DivideHalfUp(int64_t a, int64_t b) {
+  const __int128 doubled = 2 * static_cast<__int128>(a) + b;
+  const __int128 divisor = 2 * static_cast<__int128>(b);
+  const __int128 floor =
+      doubled >= 0 ? doubled / divisor : -((-doubled + divisor - 1) / divisor);
+  return static_cast<int64_t>(floor);
+}
+
+// Microseconds, as people write them, to nanoseconds, halves rounded up. Throws InputError for
+// NaN, infinities, negative values and anything above kMaxPassTime.
+TimeNs NanosecondsFromMicroseconds(double microseconds);
+
+// A pass longer than a day, or a rank with more than a pebibyte, is a typing error; the bounds
+// also keep every sum of ours far from overflow.
+inline constexpr TimeNs kMaxPassTime = 86'400'000'000'000;
+inline constexpr Bytes kMaxBytes = Bytes{1} << 50;
+
+// For people: "1.457 s", "601 us", "0 ns"; four significant digits.
+std::string FormatTime(TimeNs t);
+// "15.00 KiB", "1.5 GiB"; binary units only, so GB and GiB are never mixed.
+std::string FormatBytes(Bytes b);
+
+}  // namespace spiritlevel

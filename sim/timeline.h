@@ -1,0 +1,38 @@
+// Timeline: when everything in a Program happened.
+//
+// Flat arrays, one entry for each compute-lane node and each message; what is constant for a node
+// is looked up in the Program. event.h makes the full record of one event out of both.
+#pragma once
+
+#include <vector>
+
+#include "base/units.h"
+#include "sim/program.h"
+
+namespace spiritlevel {
+
+struct NodeTimes {
+  TimeNs start = 0;
+  TimeNs end = 0;
+  TimeNs ready = 0;         // all inputs are there; iteration start where it has none
+  Bytes live = 0;           // on its rank while it runs, its own increase included
+  MessageId cause = kNone;  // the input it waited for last; kNone when its lane kept it
+
+  friend bool operator==(const NodeTimes&, const NodeTimes&) = default;
+};
+
+struct MessageTimes {
+  TimeNs start = 0;    // on its link
+  TimeNs arrival = 0;  // usable at the receiver
+
+  friend bool operator==(const MessageTimes&, const MessageTimes&) = default;
+};
+
+struct Timeline {
+  std::vector<NodeTimes> nodes;        // by compute-lane node
+  std::vector<MessageTimes> messages;  // by message
+
+  friend bool operator==(const Timeline&, const Timeline&) = default;
+};
+
+}  // namespace spiritlevel
