@@ -12,12 +12,15 @@ namespace spiritlevel {
 using TimeNs = int64_t;
 using Bytes = int64_t;
 
+// For products and sums that may pass 64 bits on the way to a result that does not.
+__extension__ typedef __int128 Int128;
+__extension__ typedef unsigned __int128 UInt128;
+
 // a / b, halves rounded up (towards +infinity). b > 0.
 constexpr int64_t DivideHalfUp(int64_t a, int64_t b) {
-  const __int128 doubled = 2 * static_cast<__int128>(a) + b;
-  const __int128 divisor = 2 * static_cast<__int128>(b);
-  const __int128 floor =
-      doubled >= 0 ? doubled / divisor : -((-doubled + divisor - 1) / divisor);
+  const Int128 doubled = 2 * static_cast<Int128>(a) + b;
+  const Int128 divisor = 2 * static_cast<Int128>(b);
+  const Int128 floor = doubled >= 0 ? doubled / divisor : -((-doubled + divisor - 1) / divisor);
   return static_cast<int64_t>(floor);
 }
 

@@ -20,8 +20,8 @@ struct Event {
   NodeKind kind = NodeKind::kOp;
   int32_t iteration = 0;
   int32_t rank = 0;
-  Op op;           // kOp, kPair; of a message the op that produced it
-  Op second;       // kPair only
+  Op op{};         // kOp, kPair; of a message the op that produced it
+  Op second{};     // kPair only
   int32_t chunk = 0;         // of op.stage on this rank
   int32_t second_chunk = 0;  // kPair only
   int32_t parameter_version = 0;  // of the parameters it reads; an optimizer's: that it leaves
@@ -44,10 +44,10 @@ struct Event {
   Bytes bytes = 0;
 
   // For a model and a runtime to fill in; empty until then.
-  std::vector<int64_t> tensor_shape;
-  std::string dtype;
+  std::vector<int64_t> tensor_shape{};
+  std::string dtype{};
   int32_t gradient_bucket = kNone;
-  std::string optimizer_state;
+  std::string optimizer_state{};
 };
 
 // Calls `visit` for every event of iterations [0, iterations): rank by rank, the compute lane in

@@ -46,7 +46,7 @@ enum class Posting : uint8_t { kIdeal };
 // What ends an iteration.
 //   none:    each rank steps its optimizer after its own last op.
 //   barrier: a collective of all ranks (gradient norm, overflow check) stands before the step.
-enum class Tail : uint8_t { kNone, kBarrier };
+enum class Tail : uint8_t { kNoTail, kBarrier };
 
 std::string_view Name(Posting posting);
 std::string_view Name(Tail tail);

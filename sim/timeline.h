@@ -14,7 +14,7 @@ namespace spiritlevel {
 struct NodeTimes {
   TimeNs start = 0;
   TimeNs end = 0;
-  TimeNs ready = 0;         // all inputs are there; iteration start where it has none
+  TimeNs ready = 0;         // its inputs from other ranks are there; with none, its lane is free
   Bytes live = 0;           // on its rank while it runs, its own increase included
   MessageId cause = kNone;  // the input it waited for last; kNone when its lane kept it
 

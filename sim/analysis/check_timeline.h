@@ -1,5 +1,9 @@
 // The timeline checker: judges events, predicted or measured, by the rules of pipeline training
 // alone. It sees no Program, no Costs and no Schedule, so it cannot repeat their mistakes.
+//
+//   TimelineChecker checker(/*memory_limit=*/16000);
+//   ForEachEvent(program, timeline, 1, [&](const Event& e) { checker.Add(e); });
+//   for (const Finding& f : checker.Finish()) ...
 #pragma once
 
 #include <memory>
@@ -8,29 +12,38 @@
 #include <vector>
 
 #include "base/units.h"
-#include "sim/analysis/check_schedule.h"
+#include "sim/analysis/check_findings.h"
 #include "sim/analysis/stalls.h"
 #include "sim/event.h"
 
 namespace spiritlevel {
 
-// Feed it every event of an iteration range, in any order that keeps each rank's compute lane in
-// order; then ask. Rules, by name:
+// Feed it every event of a range of whole iterations (it need not start with the first), in any
+// order that keeps each rank's compute lane in order; then ask. Rules, by name:
+//   bad_event        a rank, micro-batch or pass that cannot be; the event is judged no further
 //   overlap          a rank runs one compute-lane node at a time, none ends before it starts
-//   dependency       an op starts before an input was computed, or before it could have arrived
-//   message          every send has its receive under one id, both ends agree on ranks and bytes,
-//                    an input from another rank came by a message, which left after it was made
-//   pass_count       each (stage, micro-batch, iteration) has F once and BW, or B and W, once
+//   dependency       an op starts before an input was computed, or before it had arrived
+//   message          every send has its receive under one id, both ends agree on ranks, bytes and
+//                    what is carried; an input from another rank came by a message, once, which
+//                    left after it was made and arrived after it left
+//   pass_count       each (stage, micro-batch, iteration) has F once and BW, or B and W, once;
+//                    no ops at all
 //   version          one parameter version per micro-batch and iteration along all stages, F to W
-//   early_optimizer  an optimizer step before all W of all its rank's chunks are done
+//   collective       all members (the k-th collective of an iteration on each rank that has one)
+//                    end together, and not before each of them was issued
+//   early_optimizer  an optimizer step before all ops of its rank and iteration are done
 //   ledger           categories sum to the live total; after of one event is before of the next
 //   negative_memory  a category below zero
-//   memory_limit     live memory above the limit, named with rank, op, bytes and category
+//   memory_limit     live memory above the limit, named with rank, op, bytes and category: the
+//                    first time on each rank
+// Times are compared, never added up: nothing is assumed about latencies, about how messages are
+// posted, or about where time zero lies.
 class TimelineChecker {
  public:
   explicit TimelineChecker(std::optional<Bytes> memory_limit);
   ~TimelineChecker();
   TimelineChecker(TimelineChecker&&) noexcept;
+  TimelineChecker& operator=(TimelineChecker&&) noexcept;
 
   void Add(const Event& event);
   std::vector<Finding> Finish();  // once
@@ -43,7 +56,8 @@ class TimelineChecker {
 std::vector<Finding> CheckTimeline(std::span<const Event> events,
                                    std::optional<Bytes> memory_limit);
 
-// busy + stalls = makespan on each rank ("accounts"), with busy and makespan recomputed from the
+// busy + stalls = makespan on each rank ("accounts"), with busy (time in ops) and makespan (from
+// the first instant at which anything was ready to the last end on any rank) recomputed from the
 // first iteration's events.
 std::vector<Finding> CheckAccounts(std::span<const Event> events, const StallReport& report);
 

@@ -1,0 +1,251 @@
+#include "sim/analysis/check_timeline.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "sim/analysis/check_records.h"
+
+namespace spiritlevel {
+namespace {
+
+using check::TimelineRecords;
+
+// Stage numbers have 16 bits, so no more ranks than this can have a stage each.
+constexpr int32_t kMaxRanks = 1 << 16;
+
+bool IsMessage(NodeKind kind) { return kind == NodeKind::kSend || kind == NodeKind::kReceive; }
+
+// Wraps around instead of overflowing, since nothing is known about measured numbers.
+Bytes Sum(const MemoryByCategory& memory) {
+  uint64_t sum = 0;
+  for (const Bytes bytes : memory) sum += static_cast<uint64_t>(bytes);
+  return static_cast<Bytes>(sum);
+}
+
+bool AnyNegative(const MemoryByCategory& memory) {
+  Bytes bits = 0;
+  for (const Bytes bytes : memory) bits |= bytes;
+  return bits < 0;
+}
+
+MemoryCategory Largest(const MemoryByCategory& memory) {
+  return static_cast<MemoryCategory>(std::max_element(memory.begin(), memory.end()) -
+                                     memory.begin());
+}
+
+Bytes Of(const MemoryByCategory& memory, MemoryCategory category) {
+  return memory[static_cast<size_t>(category)];
+}
+
+// A compute-lane node as a finding names it.
+struct NodeLabel {
+  NodeKind kind = NodeKind::kOp;
+  int32_t iteration = 0;
+  Op op;
+  Op second;
+
+  static NodeLabel Of(const Event& e) { return {e.kind, e.iteration, e.op, e.second}; }
+
+  std::string Text() const { return fmt::format("{} of iteration {}", Node(), iteration); }
+
+ private:
+  std::string Node() const {
+    switch (kind) {
+      case NodeKind::kPair: return fmt::format("({};{})", ToString(op), ToString(second));
+      case NodeKind::kCollective: return "the collective";
+      case NodeKind::kOptimizer: return "the optimizer step";
+      default: return ToString(op);
+    }
+  }
+};
+
+// What is known of a rank's compute lane so far.
+struct LaneState {
+  bool begun = false;
+  bool over_limit = false;
+  TimeNs end = 0;
+  NodeLabel last;
+  MemoryByCategory memory{};
+  int32_t collective_iteration = kNone;
+  int32_t collectives = 0;
+};
+
+bool IsSane(const Op& op) { return op.micro_batch >= 0 && static_cast<int>(op.pass) < kNumPasses; }
+
+bool IsSane(const Event& e) {
+  if (e.rank < 0 || e.rank >= kMaxRanks || e.iteration < 0) return false;
+  if (e.kind == NodeKind::kOptimizer || e.kind == NodeKind::kCollective) return true;
+  return IsSane(e.op) && (e.kind != NodeKind::kPair || IsSane(e.second));
+}
+
+}  // namespace
+
+// What can be judged event by event is, at once; the rest is kept for Finish().
+struct TimelineChecker::State {
+  std::optional<Bytes> limit;
+  std::vector<LaneState> lanes;  // by rank
+  TimelineRecords records;
+  FindingList findings;
+
+  void Add(const Event& e) {
+    if (!IsSane(e)) {
+      findings.Add("bad_event", [&] {
+        return fmt::format("rank {}, iteration {}, micro-batch {}, pass {}: no such thing can be",
+                           e.rank, e.iteration, e.op.micro_batch, static_cast<int>(e.op.pass));
+      });
+    } else if (IsMessage(e.kind)) {
+      AddMessageEnd(e);
+    } else {
+      if (static_cast<size_t>(e.rank) >= lanes.size()) {
+        lanes.resize(static_cast<size_t>(e.rank) + 1);
+      }
+      AddNode(e, lanes[e.rank]);
+    }
+  }
+
+  void AddMessageEnd(const Event& e) {
+    if (e.end < e.start) {
+      findings.Add("message", [&] {
+        return fmt::format("rank {}: message {} ends at {} ns, before it starts at {} ns", e.rank,
+                           e.message, e.end, e.start);
+      });
+    }
+    records.message_ends.push_back({.start = e.start,
+                                    .end = e.end,
+                                    .bytes = e.bytes,
+                                    .id = e.message,
+                                    .rank = e.rank,
+                                    .peer = e.peer,
+                                    .iteration = e.iteration,
+                                    .op = e.op,
+                                    .receives = e.kind == NodeKind::kReceive});
+  }
+
+  void AddNode(const Event& e, LaneState& lane) {
+    CheckLane(e, lane);
+    CheckMemory(e, lane);
+    Record(e, lane);
+    lane.begun = true;
+    lane.end = e.end;
+    lane.last = NodeLabel::Of(e);
+    lane.memory = e.after;
+  }
+
+  void CheckLane(const Event& e, const LaneState& lane) {
+    if (e.end < e.start) {
+      findings.Add("overlap", [&] {
+        return fmt::format("rank {}: {} ends at {} ns, before it starts at {} ns", e.rank,
+                           NodeLabel::Of(e).Text(), e.end, e.start);
+      });
+    }
+    if (lane.begun && e.start < lane.end) {
+      findings.Add("overlap", [&] {
+        return fmt::format("rank {}: {} starts at {} ns, before {} ends at {} ns", e.rank,
+                           NodeLabel::Of(e).Text(), e.start, lane.last.Text(), lane.end);
+      });
+    }
+  }
+
+  void CheckMemory(const Event& e, LaneState& lane) {
+    if (lane.begun && e.before != lane.memory) {
+      findings.Add("ledger", [&] { return BrokenChain(e, lane); });
+    }
+    const Bytes during = Sum(e.during);
+    if (during != e.live) {
+      findings.Add("ledger", [&] {
+        return fmt::format("rank {}: while {} runs, the categories sum to {} bytes, the live total "
+                           "is {}",
+                           e.rank, NodeLabel::Of(e).Text(), during, e.live);
+      });
+    }
+    for (const MemoryByCategory* memory : {&e.before, &e.during, &e.after}) {
+      if (AnyNegative(*memory)) AddNegative(e, *memory);
+    }
+    if (limit && !lane.over_limit) CheckLimit(e, lane, during);
+  }
+
+  static std::string BrokenChain(const Event& e, const LaneState& lane) {
+    const auto differs = std::mismatch(e.before.begin(), e.before.end(), lane.memory.begin());
+    const auto category = static_cast<MemoryCategory>(differs.first - e.before.begin());
+    return fmt::format("rank {}: {} leaves {} bytes of {}, and {} finds {}", e.rank,
+                       lane.last.Text(), *differs.second, Name(category), NodeLabel::Of(e).Text(),
+                       *differs.first);
+  }
+
+  void AddNegative(const Event& e, const MemoryByCategory& memory) {
+    findings.Add("negative_memory", [&] {
+      const auto lowest = std::min_element(memory.begin(), memory.end());
+      return fmt::format("rank {}: {} has {} bytes of {}", e.rank, NodeLabel::Of(e).Text(),
+                         *lowest, Name(static_cast<MemoryCategory>(lowest - memory.begin())));
+    });
+  }
+
+  // Measured events may state only one of the totals, and an op may leave more than it held.
+  void CheckLimit(const Event& e, LaneState& lane, Bytes during) {
+    const Bytes before = Sum(e.before);
+    const Bytes after = Sum(e.after);
+    const Bytes most = std::max({e.live, during, before, after});
+    if (most <= *limit) return;
+    lane.over_limit = true;
+    const MemoryByCategory& memory = most == after && after > during    ? e.after
+                                     : most == before && before > during ? e.before
+                                                                         : e.during;
+    findings.Add("memory_limit", [&] {
+      const MemoryCategory category = Largest(memory);
+      return fmt::format("rank {}: {} brings live memory to {} bytes, over the limit of {}; the "
+                         "largest part is {}, {} bytes",
+                         e.rank, NodeLabel::Of(e).Text(), most, *limit, Name(category),
+                         Of(memory, category));
+    });
+  }
+
+  void Record(const Event& e, LaneState& lane) {
+    switch (e.kind) {
+      case NodeKind::kPair:
+        RecordOp(e, e.op);
+        RecordOp(e, e.second);
+        break;
+      case NodeKind::kOptimizer:
+        records.optimizers.push_back({e.start, e.iteration, e.rank});
+        break;
+      case NodeKind::kCollective:
+        if (std::exchange(lane.collective_iteration, e.iteration) != e.iteration) {
+          lane.collectives = 0;
+        }
+        records.collectives.push_back({e.issue, e.end, e.iteration, lane.collectives++, e.rank});
+        break;
+      default:
+        RecordOp(e, e.op);
+    }
+  }
+
+  void RecordOp(const Event& e, const Op& op) {
+    records.ops.push_back({e.start, e.end, e.iteration, e.rank, e.parameter_version, op});
+  }
+};
+
+TimelineChecker::TimelineChecker(std::optional<Bytes> memory_limit)
+    : state_(std::make_unique<State>()) {
+  state_->limit = memory_limit;
+}
+TimelineChecker::~TimelineChecker() = default;
+TimelineChecker::TimelineChecker(TimelineChecker&&) noexcept = default;
+TimelineChecker& TimelineChecker::operator=(TimelineChecker&&) noexcept = default;
+
+void TimelineChecker::Add(const Event& event) { state_->Add(event); }
+
+std::vector<Finding> TimelineChecker::Finish() {
+  CheckDataFlow(state_->records, state_->findings);
+  CheckTails(state_->records, state_->findings);
+  return state_->findings.Take();
+}
+
+std::vector<Finding> CheckTimeline(std::span<const Event> events,
+                                   std::optional<Bytes> memory_limit) {
+  TimelineChecker checker(memory_limit);
+  for (const Event& event : events) checker.Add(event);
+  return checker.Finish();
+}
+
+}  // namespace spiritlevel

@@ -1,0 +1,62 @@
+#include "sim/costs.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace spiritlevel {
+
+Costs Costs::Uniform(int stages, int micro_batches, const StageCost& cost) {
+  return Uniform(stages, micro_batches, cost, Common{});
+}
+
+Costs Costs::Uniform(int stages, int micro_batches, const StageCost& cost, const Common& common) {
+  return Costs(stages, micro_batches,
+               std::vector<StageCost>(static_cast<size_t>(stages), cost), common);
+}
+
+Costs::Costs(int stages, int micro_batches, std::vector<StageCost> table, const Common& common)
+    : num_stages_(stages),
+      num_micro_batches_(micro_batches),
+      table_(std::move(table)),
+      common_(common) {
+  const size_t s = static_cast<size_t>(stages);
+  const size_t m = static_cast<size_t>(micro_batches);
+  SPIRITLEVEL_CHECK(table_.size() == s || table_.size() == s * m,
+                    "costs are given for each stage, or for each stage and micro-batch");
+  if (table_.size() != s) {
+    stage_stride_ = m;
+    micro_batch_stride_ = 1;
+  }
+  const int rows = varies_by_micro_batch() ? micro_batches : 1;
+  sums_.assign(static_cast<size_t>(kNumPasses * rows), 0);
+  for (int pass = 0; pass < kNumPasses; ++pass) {
+    for (int i = 0; i < rows; ++i) {
+      TimeNs& sum = sums_[static_cast<size_t>(pass * rows + i)];
+      for (int stage = 0; stage < stages; ++stage) {
+        sum += of(stage, i).duration(static_cast<Pass>(pass));
+      }
+    }
+  }
+}
+
+TimeNs Costs::overlapped_duration(const Op& first, const Op& second) const {
+  const StageCost& a = of(first.stage, first.micro_batch);
+  const StageCost& b = of(second.stage, second.micro_batch);
+  const auto saving = [](const StageCost& c) { return c.forward + c.fused_backward - c.overlapped; };
+  const TimeNs in_sequence = a.duration(first.pass) + b.duration(second.pass);
+  return DivideHalfUp(2 * in_sequence - saving(a) - saving(b), 2);
+}
+
+Bytes Costs::static_bytes(int stages_held, int ranks) const {
+  const Int128 held = static_cast<Int128>(common_.static_bytes) * ranks * stages_held;
+  return static_cast<Bytes>((2 * held + num_stages_) / (2 * num_stages_));
+}
+
+TimeNs Costs::sum_over_stages(Pass pass, int micro_batch) const {
+  const size_t rows = varies_by_micro_batch() ? static_cast<size_t>(num_micro_batches_) : 1;
+  const size_t row = varies_by_micro_batch() ? static_cast<size_t>(micro_batch) : 0;
+  return sums_[static_cast<size_t>(pass) * rows + row];
+}
+
+}  // namespace spiritlevel

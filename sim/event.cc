@@ -1,0 +1,138 @@
+#include "sim/event.h"
+
+#include <algorithm>
+
+namespace spiritlevel {
+namespace {
+
+void Add(MemoryByCategory& to, const MemoryByCategory& change) {
+  for (size_t i = 0; i < kNumMemoryCategories; ++i) to[i] += change[i];
+}
+
+class Reader {
+ public:
+  Reader(const Program& program, const Timeline& timeline,
+         const std::function<void(const Event&)>& visit)
+      : program_(program), timeline_(timeline), visit_(visit) {}
+
+  void ReadRank(int rank, int iterations) {
+    memory_ = program_.static_memory(rank);
+    TimeNs lane_free = 0;
+    const NodeId end = program_.iteration_begin(rank, iterations);
+    for (NodeId id = program_.rank_begin(rank); id < end; ++id) {
+      const Event event = ComputeEvent(id, rank, lane_free);
+      lane_free = event.end;
+      visit_(event);
+      const Node& node = program_.nodes()[id];
+      for (const MessageId input : node.inputs) {
+        if (input != kNone) visit_(MessageEvent(input, NodeKind::kReceive));
+      }
+      for (MessageId m = node.first_output; m < node.first_output + node.num_outputs; ++m) {
+        visit_(MessageEvent(m, NodeKind::kSend));
+      }
+    }
+  }
+
+ private:
+  Event ComputeEvent(NodeId id, int rank, TimeNs lane_free) {
+    const Node& node = program_.nodes()[id];
+    const NodeTimes& times = timeline_.nodes[static_cast<size_t>(id)];
+    Event event{.kind = node.kind, .iteration = node.iteration, .rank = rank};
+    event.parameter_version = node.iteration + (node.kind == NodeKind::kOptimizer ? 1 : 0);
+    if (node.kind == NodeKind::kOp || node.kind == NodeKind::kPair) {
+      event.op = node.op;
+      event.chunk = program_.chunk_of(rank, node.op.stage);
+    }
+    if (node.kind == NodeKind::kPair) {
+      event.second = program_.second_op(node);
+      event.second_chunk = program_.chunk_of(rank, event.second.stage);
+    }
+    event.ready = times.ready;
+    event.issue = std::max(times.ready, lane_free);
+    event.start = times.start;
+    event.end = times.end;
+    event.live = times.live;
+    event.before = event.during = event.after = memory_;
+    if (node.cost != kNone) {
+      Add(event.during, program_.costs()[node.cost].at_start);
+      event.after = event.during;
+      Add(event.after, program_.costs()[node.cost].at_end);
+      memory_ = event.after;
+    }
+    DescribeInput(node, times.cause, event);
+    return event;
+  }
+
+  void DescribeInput(const Node& node, MessageId cause, Event& event) const {
+    const MessageId input = cause != kNone ? cause : node.inputs[0];
+    if (input == kNone) return;
+    const Link& link = program_.links()[program_.messages()[input].link];
+    event.message = input;
+    event.peer = link.from_rank;
+    event.bytes = link.hop.bytes;
+  }
+
+  // The op of a message: what its producer made for exactly this receiver. A pair makes two.
+  const Op& ProducingOp(MessageId id) const {
+    const Node& producer = program_.nodes()[program_.messages()[id].from];
+    if (producer.kind != NodeKind::kPair) return producer.op;
+    const Op& second = program_.second_op(producer);
+    if (producer.num_outputs == 2) return id == producer.first_output ? producer.op : second;
+    // Of one message, the reader tells which op it continues.
+    const Node& reader = program_.nodes()[program_.messages()[id].to];
+    const auto continues = [](const Op& made, const Op& read) {
+      if (made.micro_batch != read.micro_batch) return false;
+      return made.pass == Pass::kF ? read.pass == Pass::kF && read.stage == made.stage + 1
+                                   : read.pass != Pass::kF && read.stage + 1 == made.stage;
+    };
+    const bool by_first =
+        continues(producer.op, reader.op) ||
+        (reader.kind == NodeKind::kPair && continues(producer.op, program_.second_op(reader)));
+    return by_first ? producer.op : second;
+  }
+
+  Event MessageEvent(MessageId id, NodeKind kind) const {
+    const Message& message = program_.messages()[id];
+    const Link& link = program_.links()[message.link];
+    const MessageTimes& times = timeline_.messages[static_cast<size_t>(id)];
+    const Node& producer = program_.nodes()[message.from];
+    const bool sends = kind == NodeKind::kSend;
+    Event event{.kind = kind,
+                .iteration = producer.iteration,
+                .rank = sends ? link.from_rank : link.to_rank,
+                .op = ProducingOp(id)};
+    event.op.overlaps_next = false;
+    event.chunk = program_.chunk_of(link.from_rank, event.op.stage);
+    event.parameter_version = producer.iteration;
+    event.ready = timeline_.nodes[static_cast<size_t>(message.from)].end;
+    event.issue = event.ready;
+    event.start = times.start;
+    event.end = times.arrival;
+    event.message = id;
+    event.peer = sends ? link.to_rank : link.from_rank;
+    event.bytes = link.hop.bytes;
+    return event;
+  }
+
+  const Program& program_;
+  const Timeline& timeline_;
+  const std::function<void(const Event&)>& visit_;
+  MemoryByCategory memory_{};
+};
+
+}  // namespace
+
+void ForEachEvent(const Program& program, const Timeline& timeline, int iterations,
+                  const std::function<void(const Event&)>& visit) {
+  Reader reader(program, timeline, visit);
+  for (int rank = 0; rank < program.num_ranks(); ++rank) reader.ReadRank(rank, iterations);
+}
+
+std::vector<Event> CollectEvents(const Program& program, const Timeline& timeline,
+                                 int iterations) {
+  std::vector<Event> events;
+  ForEachEvent(program, timeline, iterations, [&](const Event& e) { events.push_back(e); });
+  return events;
+}
+
+}  // namespace spiritlevel

@@ -1,0 +1,364 @@
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/check.h"
+#include "sim/program.h"
+
+namespace spiritlevel {
+namespace {
+
+NodeCost CostOf(Pass pass, const StageCost& stage, TimeNs launch) {
+  constexpr auto kB = static_cast<size_t>(MemoryCategory::kWaitingForB);
+  constexpr auto kW = static_cast<size_t>(MemoryCategory::kWaitingForW);
+  NodeCost cost{.duration = stage.duration(pass), .launch = launch};
+  switch (pass) {
+    case Pass::kF:
+      cost.grow = cost.at_start[kB] = stage.activation;
+      break;
+    case Pass::kB: {
+      // What W needs may be more than what B frees: then the rest is taken at the start.
+      cost.grow = cost.at_start[kW] = std::max<Bytes>(0, stage.weight_state - stage.activation);
+      cost.at_end[kB] = -stage.activation;
+      cost.at_end[kW] = stage.weight_state - cost.grow;
+      cost.shrink = -(cost.at_end[kB] + cost.at_end[kW]);
+      break;
+    }
+    case Pass::kW:
+      cost.at_end[kW] = -stage.weight_state;
+      cost.shrink = stage.weight_state;
+      break;
+    case Pass::kBW:
+      cost.at_end[kB] = -stage.activation;
+      cost.shrink = stage.activation;
+      break;
+  }
+  return cost;
+}
+
+NodeCost CostOfPair(const Op& first, const Op& second, const Costs& costs) {
+  const TimeNs launch = costs.common().launch;
+  const NodeCost a = CostOf(first.pass, costs.of(first.stage, first.micro_batch), launch);
+  const NodeCost b = CostOf(second.pass, costs.of(second.stage, second.micro_batch), launch);
+  NodeCost pair{.duration = costs.overlapped_duration(first, second),
+                .launch = launch,
+                .grow = a.grow + b.grow,
+                .shrink = a.shrink + b.shrink};
+  if (pair.duration < 0) {
+    throw InputError("overlapped_us: an F&B pair would take less than no time",
+                     "it is the time of a forward and a backward executed together");
+  }
+  for (size_t i = 0; i < kNumMemoryCategories; ++i) {
+    pair.at_start[i] = a.at_start[i] + b.at_start[i];
+    pair.at_end[i] = a.at_end[i] + b.at_end[i];
+  }
+  return pair;
+}
+
+// Numbers the distinct costs of a Program's nodes as they are asked for.
+class CostClasses {
+ public:
+  explicit CostClasses(const Costs& costs)
+      : costs_(costs),
+        micro_batches_(costs.varies_by_micro_batch()
+                           ? static_cast<size_t>(costs.num_micro_batches())
+                           : 1),
+        ids_(static_cast<size_t>(costs.num_stages()) * micro_batches_ * kNumPasses, kNone) {}
+
+  int32_t Of(const Op& op) {
+    const size_t i = costs_.varies_by_micro_batch() ? static_cast<size_t>(op.micro_batch) : 0;
+    int32_t& id =
+        ids_[(op.stage * micro_batches_ + i) * kNumPasses + static_cast<size_t>(op.pass)];
+    if (id == kNone) {
+      id = Add(CostOf(op.pass, costs_.of(op.stage, op.micro_batch), costs_.common().launch));
+    }
+    return id;
+  }
+
+  int32_t OfPair(const Op& first, const Op& second) {
+    if (costs_.varies_by_micro_batch()) return Add(CostOfPair(first, second, costs_));
+    // A rank pairs few stages with each other, so the pairs seen last are nearly always it.
+    const auto same = [&](const SeenPair& p) {
+      return p.first.stage == first.stage && p.first.pass == first.pass &&
+             p.second_stage == second.stage;
+    };
+    const auto found = std::find_if(pairs_.rbegin(), pairs_.rend(), same);
+    if (found != pairs_.rend()) return found->id;
+    pairs_.push_back({first, second.stage, Add(CostOfPair(first, second, costs_))});
+    return pairs_.back().id;
+  }
+
+  int32_t Add(const NodeCost& cost) {
+    classes_.push_back(cost);
+    return static_cast<int32_t>(classes_.size()) - 1;
+  }
+
+  std::vector<NodeCost> Take() { return std::move(classes_); }
+
+ private:
+  struct SeenPair {
+    Op first;
+    uint16_t second_stage;
+    int32_t id;
+  };
+
+  const Costs& costs_;
+  size_t micro_batches_;
+  std::vector<int32_t> ids_;
+  std::vector<SeenPair> pairs_;
+  std::vector<NodeCost> classes_;
+};
+
+// Where an op of one iteration stands: its node, counted within its rank, and the message it
+// makes, counted within its rank's messages.
+struct Place {
+  int32_t node = kNone;
+  MessageId message = kNone;
+};
+
+}  // namespace
+
+// Lays out iteration 0 rank by rank, then repeats it: every iteration is the same but for the
+// numbers of its nodes and messages.
+class Lowering {
+ public:
+  Lowering(const Schedule& schedule, const Costs& costs, const LoweringOptions& options)
+      : schedule_(schedule),
+        costs_(costs),
+        options_(options),
+        classes_(costs),
+        micro_batches_(static_cast<size_t>(schedule.num_micro_batches())),
+        forward_(static_cast<size_t>(schedule.num_stages()) * micro_batches_),
+        backward_(forward_.size()) {}
+
+  Program Run() {
+    SetFacts();
+    const int ranks = schedule_.num_ranks();
+    for (int rank = 0; rank < ranks; ++rank) PlaceOps(rank);
+    SetRanges();
+    for (int rank = 0; rank < ranks; ++rank) WriteFirstIteration(rank);
+    for (int rank = 0; rank < ranks; ++rank) ConnectInputs(rank);
+    for (int i = 1; i < options_.iterations; ++i) RepeatIteration(i);
+    for (int i = 0; i < options_.iterations && has_barrier(); ++i) AddBarrier(i);
+    program_.costs_ = classes_.Take();
+    return std::move(program_);
+  }
+
+ private:
+  bool has_barrier() const { return options_.tail == Tail::kBarrier; }
+  int nodes_in_tail() const { return has_barrier() ? 2 : 1; }
+
+  void SetFacts() {
+    SPIRITLEVEL_CHECK(costs_.num_stages() == schedule_.num_stages() &&
+                          costs_.num_micro_batches() == schedule_.num_micro_batches(),
+                      "costs are for the schedule's stages and micro-batches");
+    SPIRITLEVEL_CHECK(options_.iterations >= 1 &&
+                          options_.iterations <= std::numeric_limits<uint16_t>::max(),
+                      "iterations fit in a node");
+    program_.num_stages_ = schedule_.num_stages();
+    program_.num_micro_batches_ = schedule_.num_micro_batches();
+    program_.num_iterations_ = options_.iterations;
+    program_.parameter_copies_ = schedule_.parameter_copies();
+    program_.posting_ = options_.posting;
+    program_.tail_ = options_.tail;
+    for (int rank = 0; rank < schedule_.num_ranks(); ++rank) {
+      const std::span<const int> stages = schedule_.stages_of(rank);
+      program_.stages_of_.emplace_back(stages.begin(), stages.end());
+      MemoryByCategory fixed{};
+      fixed[static_cast<size_t>(MemoryCategory::kParameters)] =
+          costs_.static_bytes(static_cast<int>(stages.size()), schedule_.num_ranks());
+      program_.static_memory_.push_back(fixed);
+    }
+    optimizer_ = classes_.Add({.duration = costs_.common().optimizer});
+  }
+
+  Place& PlaceOf(const Op& op) {
+    std::vector<Place>& places = op.pass == Pass::kF ? forward_ : backward_;
+    return places[op.stage * micro_batches_ + static_cast<size_t>(op.micro_batch)];
+  }
+
+  // The op that waits for what `op` makes on another rank, if there is one.
+  bool SendsTo(const Op& op, int rank, int& to_rank, Op& consumer) const {
+    if (op.pass == Pass::kW) return false;
+    const int stage = op.pass == Pass::kF ? op.stage + 1 : op.stage - 1;
+    if (stage < 0 || stage >= schedule_.num_stages()) return false;
+    to_rank = schedule_.rank_of(stage, op.micro_batch);
+    consumer = {.micro_batch = op.micro_batch,
+                .stage = static_cast<uint16_t>(stage),
+                .pass = op.pass};
+    return to_rank != rank;
+  }
+
+  // The op whose result `op` needs from another rank, if there is one.
+  bool ReceivesFrom(const Op& op, int rank, Op& producer) const {
+    if (op.pass == Pass::kW) return false;
+    const int stage = op.pass == Pass::kF ? op.stage - 1 : op.stage + 1;
+    if (stage < 0 || stage >= schedule_.num_stages()) return false;
+    producer = {.micro_batch = op.micro_batch,
+                .stage = static_cast<uint16_t>(stage),
+                .pass = op.pass};
+    return schedule_.rank_of(stage, op.micro_batch) != rank;
+  }
+
+  void PlaceOps(int rank) {
+    int32_t nodes = 0;
+    MessageId messages = 0;
+    Op consumer;
+    int to_rank = 0;
+    for (const Op& op : schedule_.ops(rank)) {
+      if (op.pass != Pass::kW) {
+        Place& place = PlaceOf(op);
+        place.node = nodes;
+        if (SendsTo(op, rank, to_rank, consumer)) place.message = messages++;
+      }
+      if (!op.overlaps_next) ++nodes;
+    }
+    program_.nodes_per_iteration_.push_back(nodes + nodes_in_tail());
+    messages_per_iteration_.push_back(messages);
+  }
+
+  void SetRanges() {
+    int64_t nodes = 0;
+    int64_t messages = 0;
+    for (size_t rank = 0; rank < messages_per_iteration_.size(); ++rank) {
+      program_.rank_begin_.push_back(static_cast<NodeId>(nodes));
+      message_begin_.push_back(static_cast<MessageId>(messages));
+      nodes += int64_t{options_.iterations} * program_.nodes_per_iteration_[rank];
+      messages += int64_t{options_.iterations} * messages_per_iteration_[rank];
+    }
+    SPIRITLEVEL_CHECK(nodes + 2 * messages <= std::numeric_limits<NodeId>::max(),
+                      "node numbers fit in 32 bits");
+    program_.rank_begin_.push_back(static_cast<NodeId>(nodes));
+    program_.nodes_.resize(static_cast<size_t>(nodes));
+    program_.messages_.resize(static_cast<size_t>(messages));
+    peers_.resize(messages_per_iteration_.size());
+  }
+
+  void WriteFirstIteration(int rank) {
+    NodeId id = program_.rank_begin_[rank];
+    MessageId message = message_begin_[rank];
+    const std::span<const Op> ops = schedule_.ops(rank);
+    for (size_t i = 0; i < ops.size(); ++i, ++id) {
+      Node& node = program_.nodes_[id];
+      node.op = ops[i];
+      node.first_output = message;
+      AddMessage(ops[i], rank, id, message);
+      if (ops[i].overlaps_next) {
+        node.kind = NodeKind::kPair;
+        node.extra = static_cast<int32_t>(program_.pairs_.size());
+        node.cost = classes_.OfPair(ops[i], ops[i + 1]);
+        program_.pairs_.push_back(ops[++i]);
+        AddMessage(ops[i], rank, id, message);
+      } else {
+        node.cost = classes_.Of(ops[i]);
+      }
+      node.num_outputs = static_cast<uint8_t>(message - node.first_output);
+    }
+    if (has_barrier()) program_.nodes_[id++].kind = NodeKind::kCollective;
+    program_.nodes_[id].kind = NodeKind::kOptimizer;
+    program_.nodes_[id].cost = optimizer_;
+  }
+
+  void AddMessage(const Op& op, int rank, NodeId from, MessageId& message) {
+    Op consumer;
+    int to_rank = 0;
+    if (!SendsTo(op, rank, to_rank, consumer)) return;
+    program_.messages_[message++] = {.from = from,
+                                     .to = program_.rank_begin_[to_rank] + PlaceOf(consumer).node,
+                                     .link = LinkBetween(rank, to_rank)};
+  }
+
+  int32_t LinkBetween(int from, int to) {
+    for (const auto& [peer, link] : peers_[from]) {
+      if (peer == to) return link;
+    }
+    const auto link = static_cast<int32_t>(program_.links_.size());
+    program_.links_.push_back({.from_rank = from, .to_rank = to, .hop = costs_.hop(from, to)});
+    peers_[from].emplace_back(to, link);
+    return link;
+  }
+
+  void ConnectInputs(int rank) {
+    for (NodeId id = program_.rank_begin_[rank];
+         id < program_.iteration_begin(rank, 0) + program_.nodes_per_iteration_[rank]; ++id) {
+      Node& node = program_.nodes_[id];
+      int inputs = 0;
+      if (node.kind == NodeKind::kOp || node.kind == NodeKind::kPair) {
+        AddInput(node.op, rank, node, inputs);
+      }
+      if (node.kind == NodeKind::kPair) AddInput(program_.second_op(node), rank, node, inputs);
+    }
+  }
+
+  void AddInput(const Op& op, int rank, Node& node, int& inputs) {
+    Op producer;
+    if (!ReceivesFrom(op, rank, producer)) return;
+    const int from = schedule_.rank_of(producer.stage, producer.micro_batch);
+    node.inputs[inputs++] = message_begin_[from] + PlaceOf(producer).message;
+  }
+
+  void RepeatIteration(int iteration) {
+    for (int rank = 0; rank < schedule_.num_ranks(); ++rank) {
+      const NodeId first = program_.iteration_begin(rank, 0);
+      const NodeId count = program_.nodes_per_iteration_[rank];
+      for (NodeId i = 0; i < count; ++i) {
+        Node node = program_.nodes_[first + i];
+        node.iteration = static_cast<uint16_t>(iteration);
+        if (node.first_output != kNone) {
+          node.first_output += iteration * messages_per_iteration_[rank];
+        }
+        for (MessageId& input : node.inputs) {
+          if (input == kNone) continue;
+          input += iteration * messages_per_iteration_[SenderOf(input)];
+        }
+        program_.nodes_[first + iteration * count + i] = node;
+      }
+      RepeatMessages(rank, iteration);
+    }
+  }
+
+  void RepeatMessages(int rank, int iteration) {
+    const MessageId count = messages_per_iteration_[rank];
+    for (MessageId i = message_begin_[rank]; i < message_begin_[rank] + count; ++i) {
+      Message message = program_.messages_[i];
+      message.from += iteration * program_.nodes_per_iteration_[rank];
+      const int to_rank = program_.links_[message.link].to_rank;
+      message.to += iteration * program_.nodes_per_iteration_[to_rank];
+      program_.messages_[i + iteration * count] = message;
+    }
+  }
+
+  int SenderOf(MessageId message) const {
+    return program_.links_[program_.messages_[message].link].from_rank;
+  }
+
+  void AddBarrier(int iteration) {
+    Collective barrier{.members = {}, .duration = costs_.common().barrier};
+    for (int rank = 0; rank < schedule_.num_ranks(); ++rank) {
+      // The last node is the optimizer; the barrier stands before it.
+      const NodeId id = program_.iteration_begin(rank, iteration + 1) - 2;
+      program_.nodes_[id].extra = static_cast<int32_t>(program_.collectives_.size());
+      barrier.members.push_back(id);
+    }
+    program_.collectives_.push_back(std::move(barrier));
+  }
+
+  const Schedule& schedule_;
+  const Costs& costs_;
+  LoweringOptions options_;
+  CostClasses classes_;
+  size_t micro_batches_;
+  std::vector<Place> forward_;
+  std::vector<Place> backward_;
+  std::vector<MessageId> messages_per_iteration_;
+  std::vector<MessageId> message_begin_;
+  std::vector<std::vector<std::pair<int, int32_t>>> peers_;
+  int32_t optimizer_ = kNone;
+  Program program_;
+};
+
+Program Lower(const Schedule& schedule, const Costs& costs, const LoweringOptions& options) {
+  return Lowering(schedule, costs, options).Run();
+}
+
+}  // namespace spiritlevel

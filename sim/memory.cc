@@ -1,0 +1,12 @@
+#include "sim/memory.h"
+
+namespace spiritlevel {
+
+std::string_view Name(MemoryCategory category) {
+  constexpr std::array<std::string_view, kNumMemoryCategories> kNames = {
+      "parameters",    "gradients",     "optimizer", "waiting_for_b",
+      "waiting_for_w", "communication", "workspace", "framework"};
+  return kNames[static_cast<size_t>(category)];
+}
+
+}  // namespace spiritlevel
