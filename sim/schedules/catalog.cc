@@ -1,0 +1,248 @@
+#include "sim/schedules/catalog.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/words.h"
+#include "sim/schedules/closed_forms.h"
+#include "sim/schedules/generators.h"
+
+namespace spiritlevel {
+namespace {
+
+using MaybeRefusal = std::optional<InputError>;
+
+int One(const Shape&) { return 1; }
+int Two(const Shape&) { return 2; }
+int AsGiven(const Shape& s) { return s.stages_per_rank; }
+
+int GroupOf(const Shape& s) {
+  return s.group > 0 ? s.group : DefaultGroup(s.ranks, s.micro_batches);
+}
+
+MaybeRefusal AnyShape(const Shape&) { return {}; }
+
+MaybeRefusal NeedsWholeRounds(const Shape& s) {
+  if (s.group > 0) return {};
+  const int rounds = std::max(1, s.micro_batches / s.ranks);
+  const int left = s.micro_batches % rounds;
+  if (left == 0) return {};
+  return InputError(
+      fmt::format("{} micro-batches do not divide into {} equal rounds over {} ranks",
+                  s.micro_batches, rounds, s.ranks),
+      fmt::format("use {} or {} micro-batches, or choose the group size (--group {})",
+                  s.micro_batches - left, s.micro_batches - left + rounds, s.ranks));
+}
+
+MaybeRefusal NeedsTwicePerStage(const Shape& s) {
+  if (s.micro_batches >= 2 * s.ranks) return {};
+  return InputError(fmt::format("dualpipe-v needs micro-batches >= 2 x ranks; {} < {}",
+                                s.micro_batches, 2 * s.ranks),
+                    fmt::format("use {} micro-batches, or zb-v", 2 * s.ranks));
+}
+
+MaybeRefusal NeedsEvenHalves(const Shape& s) {
+  if (s.ranks % 2 == 0 && s.micro_batches % 2 == 0 && s.micro_batches >= 2 * s.ranks) return {};
+  const int ranks = s.ranks + s.ranks % 2;
+  const int micro_batches = std::max(2 * ranks, s.micro_batches + s.micro_batches % 2);
+  std::string what = fmt::format(
+      "dualpipe needs an even number of ranks and micro-batches >= 2 x ranks, even too; here {} "
+      "ranks, {} micro-batches",
+      s.ranks, s.micro_batches);
+  // Ranks are bought, micro-batches are chosen: say the cheaper way out first.
+  const std::string fix =
+      s.ranks % 2 == 0 ? fmt::format("use {} micro-batches", micro_batches)
+                       : fmt::format("use {} or {} ranks", s.ranks - 1, s.ranks + 1);
+  const char* other = s.micro_batches >= 2 * s.ranks ? "dualpipe-v" : "zb-v";
+  return InputError(std::move(what), fmt::format("{}, or {}", fix, other));
+}
+
+std::string NoNote(const Shape&) { return ""; }
+
+std::string Note1F1B(const Shape& s) {
+  if (s.micro_batches >= s.ranks) return "";
+  return fmt::format("legal, but {} micro-batches cannot fill {} ranks; PyTorch's 1F1B refuses "
+                     "fewer micro-batches than stages",
+                     s.micro_batches, s.ranks);
+}
+
+std::string NoteGPipe(const Shape& s) {
+  if (s.micro_batches >= s.ranks) return "";
+  return fmt::format("{} micro-batches cannot fill {} ranks", s.micro_batches, s.ranks);
+}
+
+// Megatron's rule: p <= group <= m, and the last group is whole or at least p.
+std::string NoteMegatronGroup(const Shape& s) {
+  if (s.stages_per_rank < 2) return "";
+  const int group = std::max(GroupOf(s), s.group > 0 ? 0 : s.ranks);
+  if (group < s.ranks) {
+    return fmt::format("Megatron refuses: group {} < {} ranks", group, s.ranks);
+  }
+  if (group > s.micro_batches) return fmt::format("Megatron refuses: group {} > m", group);
+  const int left = s.micro_batches % group;
+  if (left == 0 || left >= s.ranks) return "";
+  return fmt::format("Megatron refuses: {} micro-batches left over by groups of {}, fewer than {} "
+                     "ranks",
+                     left, group, s.ranks);
+}
+
+constexpr std::array<ScheduleInfo, 11> kSchedules = {{
+    {.name = "gpipe",
+     .placement = "linear",
+     .constraint = "none",
+     .bubble = "(p-1)(F+BW) + 2(p-1)c",
+     .memory = "m",
+     .source = "GPipe, arXiv 1811.06965",
+     .stages_per_rank = One,
+     .generate = [](const Shape& s) { return GPipe(s.ranks, s.micro_batches); },
+     .refuse = AnyShape,
+     .note = NoteGPipe,
+     .closed_form = GPipeForm},
+    {.name = "1f1b",
+     .placement = "linear",
+     .constraint = "none (m < p is legal and slow)",
+     .bubble = "(p-1)(F+BW) + c(2(p-1)m/p + 2(p-2))",
+     .memory = "min(p, m)",
+     .source = "PipeDream-Flush, arXiv 2006.09503",
+     .stages_per_rank = One,
+     .generate = [](const Shape& s) { return OneFOneB(s.ranks, s.micro_batches); },
+     .refuse = AnyShape,
+     .note = Note1F1B,
+     .closed_form = OneFOneBForm},
+    {.name = "interleaved",
+     .placement = "looped",
+     .constraint = "m divisible by max(1, m div p), or --group G",
+     .bubble = "(p-1)(F+BW)/v, for c = 0 and p | m",
+     .memory = "p + (p-1)/v, for m > p",
+     .source = "Megatron-LM, arXiv 2104.04473; order of PyTorch's Interleaved1F1B",
+     .stages_per_rank = AsGiven,
+     .generate =
+         [](const Shape& s) {
+           return Interleaved(s.ranks, s.micro_batches, s.stages_per_rank, GroupOf(s));
+         },
+     .refuse = NeedsWholeRounds,
+     .note = NoteMegatronGroup,
+     .closed_form = InterleavedForm},
+    {.name = "zb-h1",
+     .placement = "linear",
+     .constraint = "none",
+     .bubble = "(p-1)(F+B-W) + 4(p-1)c",
+     .memory = "min(p, m)",
+     .source = "Zero Bubble, arXiv 2401.10241",
+     .stages_per_rank = One,
+     .generate = [](const Shape& s) { return ZbH1(s.ranks, s.micro_batches); },
+     .refuse = AnyShape,
+     .note = NoNote,
+     .closed_form = ZbH1Form},
+    {.name = "zb-h2",
+     .placement = "linear",
+     .constraint = "none",
+     .bubble = "(p-1)(F+B-2W) + 2(p-1)c, of the longest rank span",
+     .memory = "min(2p-1, m)",
+     .source = "Zero Bubble, arXiv 2401.10241",
+     .stages_per_rank = One,
+     .generate = [](const Shape& s) { return ZbH2(s.ranks, s.micro_batches); },
+     .refuse = AnyShape,
+     .note = NoNote,
+     .closed_form = ZbH2Form},
+    {.name = "interleaved-zb",
+     .placement = "looped",
+     .constraint = "m divisible by max(1, m div p), or --group G",
+     .bubble = "(p-1)(F+B-W)/v, for F = B = W, c = 0 and p | m",
+     .memory = "p, for m > p",
+     .source = "PyTorch's InterleavedZeroBubble",
+     .stages_per_rank = AsGiven,
+     .generate =
+         [](const Shape& s) {
+           return InterleavedZb(s.ranks, s.micro_batches, s.stages_per_rank, GroupOf(s));
+         },
+     .refuse = NeedsWholeRounds,
+     .note = NoNote,
+     .closed_form = InterleavedZbForm},
+    {.name = "zb-v",
+     .placement = "V",
+     .constraint = "none",
+     .bubble = "0 of the longest rank span, (p-1)F/2 of the makespan, for F = B = W, c = 0, m >= 2p",
+     .memory = "p",
+     .source = "ZB-V, arXiv 2401.10241; order of PyTorch's ZBVZeroBubble",
+     .stages_per_rank = Two,
+     .generate = [](const Shape& s) { return ZbV(s.ranks, s.micro_batches); },
+     .refuse = AnyShape,
+     .note = NoNote,
+     .closed_form = ZbVForm},
+    {.name = "v-half",
+     .placement = "V",
+     .constraint = "none",
+     .bubble = "no closed form; about half of 1f1b's for F = B = W",
+     .memory = "p/2 + 1 (floor)",
+     .source = "Controllable Memory, arXiv 2405.15362",
+     .stages_per_rank = Two,
+     .generate = [](const Shape& s) { return VHalf(s.ranks, s.micro_batches); },
+     .refuse = AnyShape,
+     .note = NoNote,
+     .closed_form = VHalfForm},
+    {.name = "v-min",
+     .placement = "V",
+     .constraint = "none",
+     .bubble = "no closed form; about two thirds of 1f1b's for F = B = W",
+     .memory = "(p + 4)/3 (floor)",
+     .source = "Controllable Memory, arXiv 2405.15362",
+     .stages_per_rank = Two,
+     .generate = [](const Shape& s) { return VMin(s.ranks, s.micro_batches); },
+     .refuse = AnyShape,
+     .note = NoNote,
+     .closed_form = VMinForm},
+    {.name = "dualpipe",
+     .placement = "bidirectional",
+     .constraint = "p even, m even, m >= 2p",
+     .bubble = "(p/2-1)(F&B + BW - 3W), for F = B = W, c = 0",
+     .memory = "p + 1; parameters twice",
+     .source = "DeepSeek-V3 report, arXiv 2412.19437",
+     .stages_per_rank = One,
+     .generate = [](const Shape& s) { return DualPipe(s.ranks, s.micro_batches); },
+     .refuse = NeedsEvenHalves,
+     .note = NoNote,
+     .closed_form = DualPipeForm},
+    {.name = "dualpipe-v",
+     .placement = "V",
+     .constraint = "m >= 2p",
+     .bubble = "(p-1)(F&B + BW - 3W)/2, for F = B = W, c = 0",
+     .memory = "p + 1/2",
+     .source = "DualPipe's README (\"cut in half\"); order of PyTorch's DualPipeV",
+     .stages_per_rank = Two,
+     .generate = [](const Shape& s) { return DualPipeV(s.ranks, s.micro_batches); },
+     .refuse = NeedsTwicePerStage,
+     .note = NoNote,
+     .closed_form = DualPipeVForm},
+}};
+
+}  // namespace
+
+Schedule ScheduleInfo::Make(const Shape& shape) const {
+  if (std::optional<InputError> refusal = Refusal(shape)) throw *refusal;
+  return Schedule(generate(shape));
+}
+
+std::span<const ScheduleInfo> AllSchedules() { return kSchedules; }
+
+const ScheduleInfo& FindSchedule(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const ScheduleInfo& info : kSchedules) {
+    if (info.name == name) return info;
+    names.push_back(info.name);
+  }
+  std::stable_sort(names.begin(), names.end(), [&](std::string_view a, std::string_view b) {
+    return EditDistance(name, a) < EditDistance(name, b);
+  });
+  throw InputError(fmt::format("there is no schedule \"{}\"", name),
+                   fmt::format("there are {}", fmt::join(names, ", ")));
+}
+
+int DefaultGroup(int ranks, int micro_batches) {
+  return micro_batches / std::max(1, micro_batches / ranks);
+}
+
+}  // namespace spiritlevel
