@@ -30,11 +30,11 @@ InputError InputError::At(std::string_view place) const {
   return InputError(fmt::format("{}: {}", place, problem_), way_out_);
 }
 
-void ThrowInvariantError(const char* file, int line, const char* condition,
-                         const char* invariant) {
+void ThrowInvariantError(const char* file, int line, const char* condition, const char* invariant) {
   // The file's name alone: where the program was built is nobody's business.
-  throw InvariantError(fmt::format("{}:{}: {} ({})", std::filesystem::path(file).filename().string(),
-                                   line, invariant, condition));
+  throw InvariantError(fmt::format("{}:{}: {} ({})",
+                                   std::filesystem::path(file).filename().string(), line, invariant,
+                                   condition));
 }
 
 }  // namespace spiritlevel

@@ -40,9 +40,9 @@ class InvariantError : public std::logic_error {
 }  // namespace spiritlevel
 
 // Always on. `invariant` says in words what must hold.
-#define SPIRITLEVEL_CHECK(condition, invariant)                                          \
-  do {                                                                                   \
-    if (!(condition)) [[unlikely]] {                                                     \
-      ::spiritlevel::ThrowInvariantError(__FILE__, __LINE__, #condition, invariant);     \
-    }                                                                                    \
+#define SPIRITLEVEL_CHECK(condition, invariant)                                      \
+  do {                                                                               \
+    if (!(condition)) [[unlikely]] {                                                 \
+      ::spiritlevel::ThrowInvariantError(__FILE__, __LINE__, #condition, invariant); \
+    }                                                                                \
   } while (false)

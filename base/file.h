@@ -13,7 +13,9 @@ namespace spiritlevel {
 std::string ReadFile(const std::filesystem::path& path, size_t max_bytes = size_t{64} << 20);
 
 // Writes aside, then renames: at `path` stands either what stood there before or all of
-// `contents`. Throws InputError, naming the path, when that cannot be done.
+// `contents`. Throws InputError, naming the path, when that cannot be done. A new file gets the
+// permissions the umask leaves, a replaced one keeps its own; a link stays a link. What cannot be
+// replaced (a device, a pipe, /dev/stdout) is written to directly.
 void WriteFile(const std::filesystem::path& path, std::string_view contents);
 
 }  // namespace spiritlevel

@@ -5,10 +5,33 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "base/check.h"
 
 namespace spiritlevel {
+namespace {
+
+struct Unit {
+  const char* name;
+  double size;  // in units of the one before
+};
+
+// Four significant digits, in the largest unit that leaves at least 1 before the point once they
+// are rounded: "1 ms" for 999'999 ns, not "1000 us". `carry` is the value that rounds up to one of
+// the next unit. Never an exponent, however large the value.
+std::string FourDigits(double value, std::span<const Unit> units, double carry) {
+  size_t unit = 0;
+  while (unit + 1 < units.size() && std::abs(value) >= (unit == 0 ? units[1].size : carry)) {
+    ++unit;
+    value /= units[unit].size;
+  }
+  // From 1000 on, four digits are no more than the integer.
+  if (std::abs(value) >= 999.95) return fmt::format("{:.0f} {}", value, units[unit].name);
+  return fmt::format("{:.4g} {}", value, units[unit].name);
+}
+
+}  // namespace
 
 TimeNs NanosecondsFromMicroseconds(double microseconds) {
   if (!std::isfinite(microseconds)) {
@@ -30,28 +53,14 @@ TimeNs NanosecondsFromMicroseconds(double microseconds) {
 }
 
 std::string FormatTime(TimeNs t) {
-  struct Unit {
-    double ns;
-    const char* name;
-  };
-  constexpr std::array<Unit, 3> kUnits = {{{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}}};
-  const double magnitude = std::abs(static_cast<double>(t));
-  for (const Unit& unit : kUnits) {
-    if (magnitude >= unit.ns) return fmt::format("{:.4g} {}", static_cast<double>(t) / unit.ns, unit.name);
-  }
-  return fmt::format("{} ns", t);
+  constexpr std::array<Unit, 4> kUnits = {{{"ns", 1}, {"us", 1e3}, {"ms", 1e3}, {"s", 1e3}}};
+  return FourDigits(static_cast<double>(t), kUnits, 999.95);
 }
 
 std::string FormatBytes(Bytes b) {
-  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(b);
-  size_t unit = 0;
-  while (std::abs(value) >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  if (unit == 0) return fmt::format("{} B", b);
-  return fmt::format("{:.4g} {}", value, kUnits[unit]);
+  constexpr std::array<Unit, 5> kUnits = {
+      {{"B", 1}, {"KiB", 1024}, {"MiB", 1024}, {"GiB", 1024}, {"TiB", 1024}}};
+  return FourDigits(static_cast<double>(b), kUnits, 1023.5);
 }
 
 }  // namespace spiritlevel

@@ -35,7 +35,7 @@ inline constexpr Bytes kMaxBytes = Bytes{1} << 50;
 
 // For people: "1.457 s", "601 us", "0 ns"; four significant digits.
 std::string FormatTime(TimeNs t);
-// "15.00 KiB", "1.5 GiB"; binary units only, so GB and GiB are never mixed.
+// "15 KiB", "1.5 GiB"; binary units only, so GB and GiB are never mixed.
 std::string FormatBytes(Bytes b);
 
 }  // namespace spiritlevel

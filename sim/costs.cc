@@ -29,6 +29,9 @@ Costs::Costs(int stages, int micro_batches, std::vector<StageCost> table, const 
     micro_batch_stride_ = 1;
   }
   const int rows = varies_by_micro_batch() ? micro_batches : 1;
+  for (int stage = 1; stage < stages; ++stage) {
+    for (int i = 0; i < rows; ++i) stages_are_equal_ &= of(stage, i) == of(0, i);
+  }
   sums_.assign(static_cast<size_t>(kNumPasses * rows), 0);
   for (int pass = 0; pass < kNumPasses; ++pass) {
     for (int i = 0; i < rows; ++i) {

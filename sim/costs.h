@@ -52,7 +52,7 @@ class Costs {
  public:
   // What does not depend on stage or micro-batch.
   struct Common {
-    HopCost hop;
+    HopCost hop{};
     TimeNs launch = 0;       // delays the start of each op on its lane
     TimeNs optimizer = 0;    // one rank's optimizer step
     TimeNs barrier = 0;      // the collective of the `barrier` tail
@@ -77,6 +77,9 @@ class Costs {
   }
   // False when every micro-batch of a stage costs the same.
   bool varies_by_micro_batch() const { return micro_batch_stride_ != 0; }
+
+  // True when no stage is slower than another for any micro-batch.
+  bool stages_are_equal() const { return stages_are_equal_; }
 
   TimeNs duration(const Op& op) const { return of(op.stage, op.micro_batch).duration(op.pass); }
 
@@ -107,6 +110,7 @@ class Costs {
   std::vector<StageCost> table_;
   size_t stage_stride_ = 1;
   size_t micro_batch_stride_ = 0;
+  bool stages_are_equal_ = true;
   Common common_;
   std::vector<TimeNs> sums_;  // by pass, then by micro-batch where it varies
 };

@@ -1,6 +1,10 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <string_view>
+#include <vector>
 
 #include "sim/analysis/check_timeline.h"
 
@@ -12,37 +16,6 @@ bool OnComputeLane(const Event& e) {
 }
 
 bool IsBusy(const Event& e) { return e.kind == NodeKind::kOp || e.kind == NodeKind::kPair; }
-
-// Recomputed from the events of the first iteration alone.
-struct Recount {
-  TimeNs makespan = 0;
-  std::vector<TimeNs> busy;
-};
-
-Recount CountFirstIteration(std::span<const Event> events, size_t ranks, FindingList& findings) {
-  Recount recount{.makespan = 0, .busy = std::vector<TimeNs>(ranks)};
-  int32_t first = std::numeric_limits<int32_t>::max();
-  for (const Event& e : events) first = std::min(first, e.iteration);
-  TimeNs begin = std::numeric_limits<TimeNs>::max();
-  TimeNs end = std::numeric_limits<TimeNs>::min();
-  for (const Event& e : events) {
-    if (e.iteration != first || !OnComputeLane(e)) continue;
-    // Before its first op a rank may be launching it or waiting for its input: both count.
-    begin = std::min({begin, e.ready, e.start});
-    end = std::max(end, e.end);
-    if (!IsBusy(e)) continue;
-    if (e.rank < 0 || static_cast<size_t>(e.rank) >= ranks) {
-      findings.Add("accounts", [&] {
-        return fmt::format("rank {} runs {}, but the accounts are of {} ranks", e.rank,
-                           ToString(e.op), ranks);
-      });
-      continue;
-    }
-    recount.busy[e.rank] += e.end - e.start;
-  }
-  if (begin <= end) recount.makespan = end - begin;
-  return recount;
-}
 
 void Compare(std::string_view what, TimeNs stated, TimeNs counted, FindingList& findings) {
   if (stated == counted) return;
@@ -72,7 +45,19 @@ void CheckRank(size_t rank, const StallReport& report, TimeNs busy, FindingList&
 
 }  // namespace
 
-std::vector<Finding> CheckAccounts(std::span<const Event> events, const StallReport& report) {
+void AccountsChecker::Add(const Event& event) {
+  if (!OnComputeLane(event) || event.rank < 0 || event.iteration > first_iteration_) return;
+  if (event.iteration < first_iteration_) *this = AccountsChecker();  // an earlier one after all
+  first_iteration_ = event.iteration;
+  // Before its first op a rank may be launching it or waiting for its input: both count.
+  begin_ = std::min({begin_, event.ready, event.start});
+  end_ = std::max(end_, event.end);
+  const size_t rank = static_cast<size_t>(event.rank);
+  if (busy_.size() <= rank) busy_.resize(rank + 1);
+  if (IsBusy(event)) busy_[rank] += event.end - event.start;
+}
+
+std::vector<Finding> AccountsChecker::Finish(const StallReport& report) const {
   FindingList findings;
   const size_t ranks = report.busy.size();
   if (report.stalls.size() != ranks || ranks == 0) {
@@ -81,12 +66,22 @@ std::vector<Finding> CheckAccounts(std::span<const Event> events, const StallRep
     });
     return findings.Take();
   }
-  const Recount recount = CountFirstIteration(events, ranks, findings);
-  Compare("the makespan", report.makespan, recount.makespan, findings);
+  if (busy_.size() > ranks) {
+    findings.Add("accounts", [&] {
+      return fmt::format("{} ranks run, but the accounts are of {} ranks", busy_.size(), ranks);
+    });
+  }
+  Compare("the makespan", report.makespan, begin_ <= end_ ? end_ - begin_ : 0, findings);
   for (size_t rank = 0; rank < ranks; ++rank) {
-    CheckRank(rank, report, recount.busy[rank], findings);
+    CheckRank(rank, report, rank < busy_.size() ? busy_[rank] : 0, findings);
   }
   return findings.Take();
+}
+
+std::vector<Finding> CheckAccounts(std::span<const Event> events, const StallReport& report) {
+  AccountsChecker checker;
+  for (const Event& event : events) checker.Add(event);
+  return checker.Finish(report);
 }
 
 }  // namespace spiritlevel

@@ -14,15 +14,15 @@ namespace spiritlevel::check {
 namespace {
 
 using Vertex = uint32_t;
-using Graph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property,
-                                                 boost::no_property, boost::no_property, Vertex,
-                                                 uint32_t>;
+using Graph =
+    boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, boost::no_property,
+                                       boost::no_property, Vertex, uint32_t>;
 
 // The things a rank runs one after the other: ops, a pair counting as one.
 struct Steps {
   std::vector<Vertex> of_op;
-  std::vector<OpIndex> first_op;    // by step, and one past the last
-  std::vector<Vertex> rank_begin;   // one more than ranks
+  std::vector<OpIndex> first_op;   // by step, and one past the last
+  std::vector<Vertex> rank_begin;  // one more than ranks
 };
 
 Steps NumberSteps(const FlatOrders& orders) {

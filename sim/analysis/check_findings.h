@@ -2,8 +2,6 @@
 // a thousand times over, and a person reads five.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -36,7 +34,7 @@ class FindingList {
     for (Kept& kept : rules_) {
       for (Finding& finding : kept.findings) all.push_back(std::move(finding));
       if (kept.seen <= kMaxPerRule) continue;
-      all.push_back({kept.rule, fmt::format("and {} more", kept.seen - kMaxPerRule)});
+      all.push_back({kept.rule, "and " + std::to_string(kept.seen - kMaxPerRule) + " more"});
     }
     rules_.clear();
     return all;

@@ -38,6 +38,7 @@ bool IsBidirectional(const FlatOrders& orders, const std::vector<int32_t>& rank_
       if (rank != stage) down[i] = 0;
       if (rank != last - stage) up[i] = 0;
       if (!down[i] && !up[i]) return false;
+      if (rank == last - rank) continue;  // the middle rank serves both directions alike
       (rank == stage ? some_down : some_up) = true;
     }
   }
@@ -118,13 +119,17 @@ std::string Chunks(int n) {
 
 std::string_view KindText(PlacementKind kind) {
   switch (kind) {
-    case PlacementKind::kLinear: return "linear";
-    case PlacementKind::kLooped: return "looped";
-    case PlacementKind::kV: return "V placement";
+    case PlacementKind::kLinear:
+      return "linear";
+    case PlacementKind::kLooped:
+      return "looped";
+    case PlacementKind::kV:
+      return "V placement";
     case PlacementKind::kBidirectional:
       return "bidirectional: each stage on two ranks, so parameters are held twice";
-    case PlacementKind::kOther: return "placement of its own kind: not linear, looped, V or "
-                                       "bidirectional";
+    case PlacementKind::kOther:
+      return "placement of its own kind: not linear, looped, V or "
+             "bidirectional";
   }
   return "";
 }
@@ -160,10 +165,10 @@ Placement DetectPlacement(const FlatOrders& orders, const std::vector<int32_t>& 
 
 std::string Describe(const FlatOrders& orders, const Placement& placement) {
   const Granularity count = CountPasses(orders);
-  std::string text = fmt::format(
-      "{}, {}, {}, {}{}; {}", Count(orders.ranks(), "rank"), Count(orders.stages, "stage"),
-      Chunks(placement.chunks_per_rank), KindText(placement.kind),
-      NotWhatItSeems(placement, count), GranularityText(count));
+  std::string text = fmt::format("{}, {}, {}, {}{}; {}", Count(orders.ranks(), "rank"),
+                                 Count(orders.stages, "stage"), Chunks(placement.chunks_per_rank),
+                                 KindText(placement.kind), NotWhatItSeems(placement, count),
+                                 GranularityText(count));
   if (count.pairs > 0) text += "; " + Count(count.pairs, "F&B pair");
   text += "; " + Count(orders.micro_batches, "micro-batch", "es");
   if (AllForwardsFirst(orders)) {

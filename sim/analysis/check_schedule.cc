@@ -1,6 +1,9 @@
 #include "sim/analysis/check_schedule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 

@@ -1,5 +1,6 @@
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
 #include "sim/analysis/check_records.h"
@@ -66,9 +67,8 @@ void CheckCollectives(TimelineRecords& records, FindingList& findings) {
     return std::tie(a.iteration, a.place, a.rank) < std::tie(b.iteration, b.place, b.rank);
   });
   for (Members begin = all.cbegin(); begin != all.cend();) {
-    const Members end = std::find_if(begin, all.cend(), [&](const CollectiveRecord& c) {
-      return key(c) != key(*begin);
-    });
+    const Members end = std::find_if(
+        begin, all.cend(), [&](const CollectiveRecord& c) { return key(c) != key(*begin); });
     CheckCollective(begin, end, findings);
     begin = end;
   }

@@ -1,5 +1,7 @@
 #include "sim/analysis/check_timeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -52,10 +54,14 @@ struct NodeLabel {
  private:
   std::string Node() const {
     switch (kind) {
-      case NodeKind::kPair: return fmt::format("({};{})", ToString(op), ToString(second));
-      case NodeKind::kCollective: return "the collective";
-      case NodeKind::kOptimizer: return "the optimizer step";
-      default: return ToString(op);
+      case NodeKind::kPair:
+        return fmt::format("({};{})", ToString(op), ToString(second));
+      case NodeKind::kCollective:
+        return "the collective";
+      case NodeKind::kOptimizer:
+        return "the optimizer step";
+      default:
+        return ToString(op);
     }
   }
 };
@@ -154,9 +160,10 @@ struct TimelineChecker::State {
     const Bytes during = Sum(e.during);
     if (during != e.live) {
       findings.Add("ledger", [&] {
-        return fmt::format("rank {}: while {} runs, the categories sum to {} bytes, the live total "
-                           "is {}",
-                           e.rank, NodeLabel::Of(e).Text(), during, e.live);
+        return fmt::format(
+            "rank {}: while {} runs, the categories sum to {} bytes, the live total "
+            "is {}",
+            e.rank, NodeLabel::Of(e).Text(), during, e.live);
       });
     }
     for (const MemoryByCategory* memory : {&e.before, &e.during, &e.after}) {
@@ -176,8 +183,8 @@ struct TimelineChecker::State {
   void AddNegative(const Event& e, const MemoryByCategory& memory) {
     findings.Add("negative_memory", [&] {
       const auto lowest = std::min_element(memory.begin(), memory.end());
-      return fmt::format("rank {}: {} has {} bytes of {}", e.rank, NodeLabel::Of(e).Text(),
-                         *lowest, Name(static_cast<MemoryCategory>(lowest - memory.begin())));
+      return fmt::format("rank {}: {} has {} bytes of {}", e.rank, NodeLabel::Of(e).Text(), *lowest,
+                         Name(static_cast<MemoryCategory>(lowest - memory.begin())));
     });
   }
 
@@ -188,15 +195,15 @@ struct TimelineChecker::State {
     const Bytes most = std::max({e.live, during, before, after});
     if (most <= *limit) return;
     lane.over_limit = true;
-    const MemoryByCategory& memory = most == after && after > during    ? e.after
+    const MemoryByCategory& memory = most == after && after > during     ? e.after
                                      : most == before && before > during ? e.before
                                                                          : e.during;
     findings.Add("memory_limit", [&] {
       const MemoryCategory category = Largest(memory);
-      return fmt::format("rank {}: {} brings live memory to {} bytes, over the limit of {}; the "
-                         "largest part is {}, {} bytes",
-                         e.rank, NodeLabel::Of(e).Text(), most, *limit, Name(category),
-                         Of(memory, category));
+      return fmt::format(
+          "rank {}: {} brings live memory to {} bytes, over the limit of {}; the "
+          "largest part is {}, {} bytes",
+          e.rank, NodeLabel::Of(e).Text(), most, *limit, Name(category), Of(memory, category));
     });
   }
 

@@ -6,6 +6,8 @@
 //   for (const Finding& f : checker.Finish()) ...
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,7 +24,8 @@ namespace spiritlevel {
 // order that keeps each rank's compute lane in order; then ask. Rules, by name:
 //   bad_event        a rank, micro-batch or pass that cannot be; the event is judged no further
 //   overlap          a rank runs one compute-lane node at a time, none ends before it starts
-//   dependency       an op starts before an input was computed, or before it had arrived
+//   dependency       an op starts before an input was computed, or before it had arrived, or runs
+//                    on another rank than the passes before it of its stage and micro-batch
 //   message          every send has its receive under one id, both ends agree on ranks, bytes and
 //                    what is carried; an input from another rank came by a message, once, which
 //                    left after it was made and arrived after it left
@@ -59,6 +62,18 @@ std::vector<Finding> CheckTimeline(std::span<const Event> events,
 // busy + stalls = makespan on each rank ("accounts"), with busy (time in ops) and makespan (from
 // the first instant at which anything was ready to the last end on any rank) recomputed from the
 // first iteration's events.
+class AccountsChecker {
+ public:
+  void Add(const Event& event);  // of any iterations, in any order
+  std::vector<Finding> Finish(const StallReport& report) const;
+
+ private:
+  int32_t first_iteration_ = std::numeric_limits<int32_t>::max();
+  TimeNs begin_ = std::numeric_limits<TimeNs>::max();
+  TimeNs end_ = std::numeric_limits<TimeNs>::min();
+  std::vector<TimeNs> busy_;  // by rank
+};
+
 std::vector<Finding> CheckAccounts(std::span<const Event> events, const StallReport& report);
 
 }  // namespace spiritlevel

@@ -27,7 +27,9 @@ struct Shape {
 struct ClosedForm {
   std::optional<TimeNs> makespan;            // without tail
   std::optional<TimeNs> max_rank_span;
-  std::optional<int> peak_stage_activations; // on the fullest rank, waiting for B
+  // Most stage activations on the fullest rank, each held from the start of its F to the end of
+  // its W or BW.
+  std::optional<int> peak_stage_activations;
 };
 
 struct ScheduleInfo {

@@ -104,11 +104,30 @@ ClosedForm ZbVForm(const Shape& s, const StageCost& c, TimeNs transfer) {
   return form;
 }
 
-ClosedForm VHalfForm(const Shape&, const StageCost&, TimeNs) { return {}; }
-ClosedForm VMinForm(const Shape&, const StageCost&, TimeNs) { return {}; }
+// The times of the two below are observed on 3 <= p <= 20 and p <= m <= 3p + 5, not proved.
+static ClosedForm ControllableMemoryForm(const Shape& s, const StageCost& c, TimeNs transfer,
+                                  int in_flight, TimeNs idle_stages) {
+  ClosedForm form{.makespan = {},
+                  .max_rank_span = {},
+                  .peak_stage_activations = 2 * std::min(s.micro_batches, in_flight)};
+  if (transfer != 0 || !AllEqual(c) || s.ranks < 3 || s.ranks > 20) return form;
+  if (s.micro_batches < s.ranks) return form;
+  form.makespan = form.max_rank_span = 2 * s.micro_batches * Split(c) + idle_stages * c.forward;
+  return form;
+}
+
+ClosedForm VHalfForm(const Shape& s, const StageCost& c, TimeNs transfer) {
+  const TimeNs idle = 3 * s.ranks - (s.ranks % 2 == 0 ? 7 : 4);
+  return ControllableMemoryForm(s, c, transfer, s.ranks / 2 + 1, idle);
+}
+
+ClosedForm VMinForm(const Shape& s, const StageCost& c, TimeNs transfer) {
+  const TimeNs idle = 4 * s.ranks - (s.ranks % 3 == 0 ? 7 : 5);
+  return ControllableMemoryForm(s, c, transfer, (s.ranks + 4) / 3, idle);
+}
 
 // The README of DualPipe, for 2 x `depths` stages that micro-batches pass.
-ClosedForm DualPipeBubble(int depths, TimeNs work, const StageCost& c, TimeNs transfer) {
+static ClosedForm DualPipeBubble(int depths, TimeNs work, const StageCost& c, TimeNs transfer) {
   ClosedForm form;
   form.peak_stage_activations = 2 * depths + 1;
   if (transfer != 0 || !AllEqual(c) || !NoGainFromJoining(c)) return form;

@@ -1,0 +1,50 @@
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "base/check.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "report/torch_csv.h"
+
+namespace spiritlevel {
+namespace {
+
+struct ExportCommand {
+  ScenarioOptions scenario;
+  ScheduleFlags schedules;
+  std::string format = "torch-csv";
+  std::string output;
+
+  void Run() const {
+    if (format != "torch-csv") {
+      throw InputError(fmt::format("--format: there is no format \"{}\"", format),
+                       "there is torch-csv");
+    }
+    const Scenario loaded = scenario.Load();
+    const ScheduleChoice choice = schedules.LoadOne();
+    try {
+      const Schedule schedule = MakeSchedule(loaded, choice);
+      WriteOutput(output, ToTorchCsv(schedule));
+      if (output != "-") Print(DescribeTorchPlacement(schedule));
+    } catch (const InputError& error) {
+      throw error.At(choice.name);
+    }
+  }
+};
+
+}  // namespace
+
+void AddExport(CLI::App& app) {
+  const auto command = std::make_shared<ExportCommand>();
+  CLI::App* sub = app.add_subcommand("export", "Write a schedule for another program to run");
+  command->scenario.AddTo(*sub);
+  command->schedules.AddTo(*sub, /*many=*/false);
+  sub->add_option("--format", command->format, "torch-csv: compute-only, for PyTorch")
+      ->capture_default_str();
+  sub->add_option("-o,--output", command->output, "File to write (- for stdout)")->required();
+  sub->callback([command] { command->Run(); });
+}
+
+}  // namespace spiritlevel

@@ -1,0 +1,63 @@
+// spiritlevel: one binary, a subcommand for each task.
+//
+// Exit status: 0 done; 2 the input is wrong, and the message says where and what would be right;
+// 70 we are wrong, and the message names the invariant.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <new>
+
+#include "base/check.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+
+namespace {
+
+constexpr int kInputError = 2;
+constexpr int kInternalError = 70;
+
+int Run(int argc, char** argv) {
+  CLI::App app{
+      "Spiritlevel reads the bubble of a training pipeline before anybody rents the GPUs:\n"
+      "it plays pipeline schedules out event by event and says what each costs in time and\n"
+      "memory, and why."};
+  app.name("spiritlevel");
+  app.set_version_flag("--version", "spiritlevel " SPIRITLEVEL_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  spiritlevel::AddCompare(app);
+  spiritlevel::AddSimulate(app);
+  spiritlevel::AddSchedules(app);
+  spiritlevel::AddCheck(app);
+  spiritlevel::AddExport(app);
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::Success& e) {  // --help, --version
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    app.exit(e);
+    return kInputError;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Run(argc, argv);
+  } catch (const spiritlevel::InputError& e) {
+    spiritlevel::Warn(fmt::format("{}\n", e.what()));
+    return kInputError;
+  } catch (const std::bad_alloc&) {
+    spiritlevel::Warn("not enough memory for a run of this size\n    use fewer ranks, micro-batches "
+                      "or iterations\n");
+    return kInputError;
+  } catch (const std::exception& e) {
+    spiritlevel::Warn(fmt::format("internal error: {}\n    this is a defect of spiritlevel, not of "
+                                  "your input; please report it with the scenario\n",
+                                  e.what()));
+    return kInternalError;
+  }
+}

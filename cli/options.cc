@@ -1,0 +1,112 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "sim/schedules/catalog.h"
+
+namespace spiritlevel {
+namespace {
+
+void CheckSizes(const Scenario& scenario, const std::string& file) {
+  const int64_t cells =
+      int64_t{scenario.ranks} * scenario.stages_per_rank * scenario.micro_batches;
+  if (int64_t{scenario.ranks} * scenario.stages_per_rank <= kMaxStages &&
+      cells <= kMaxStageMicroBatches) {
+    return;
+  }
+  throw InputError(fmt::format("{}: --stages-per-rank: {} ranks x {} stages x {} micro-batches do "
+                               "not fit in memory",
+                               file, scenario.ranks, scenario.stages_per_rank,
+                               scenario.micro_batches),
+                   fmt::format("keep their product at {} or less", kMaxStageMicroBatches));
+}
+
+}  // namespace
+
+void ScenarioOptions::AddTo(CLI::App& command) {
+  command.add_option("SCENARIO", file, "Scenario file: .textproto or .json")->required();
+  command.add_option("--group", group,
+                     "Group size of the interleaved forms (default: PyTorch's)");
+  command.add_option("--stages-per-rank", stages_per_rank,
+                     "Stages a rank holds in the interleaved forms (default: the file's, or 2)");
+}
+
+Scenario ScenarioOptions::Load() const {
+  Scenario scenario = LoadScenario(file);
+  if (group < 0) throw InputError(fmt::format("--group: {} is negative", group), "use 1 or more");
+  if (stages_per_rank < 0) {
+    throw InputError(fmt::format("--stages-per-rank: {} is negative", stages_per_rank),
+                     "use 1 or more");
+  }
+  if (group > 0) scenario.group = group;
+  if (stages_per_rank > 0) scenario.stages_per_rank = stages_per_rank;
+  CheckSizes(scenario, file);
+  return scenario;
+}
+
+void PlayFlags::AddTo(CLI::App& command) {
+  command.add_option("--posting", posting, "How messages are posted: ideal")
+      ->capture_default_str();
+  command
+      .add_option("--tail", tail,
+                  "What ends an iteration: barrier (before the optimizer), or none (each rank by "
+                  "itself)")
+      ->capture_default_str();
+  command
+      .add_option("--iterations", iterations,
+                  "Iterations in a row; the period is read off the last two of at least 4")
+      ->capture_default_str();
+}
+
+PlayOptions PlayFlags::Parse() const {
+  PlayOptions options;
+  if (posting != Name(Posting::kIdeal)) {
+    throw InputError(fmt::format("--posting: there is no posting \"{}\"", posting),
+                     "there is ideal");
+  }
+  if (tail == Name(Tail::kBarrier)) {
+    options.tail = Tail::kBarrier;
+  } else if (tail == Name(Tail::kNoTail)) {
+    options.tail = Tail::kNoTail;
+  } else {
+    throw InputError(fmt::format("--tail: there is no tail \"{}\"", tail),
+                     "there are none and barrier");
+  }
+  if (iterations < 1 || iterations > kMaxIterations) {
+    throw InputError(fmt::format("--iterations: {} is not between 1 and {}", iterations,
+                                 kMaxIterations),
+                     "the period settles after a few");
+  }
+  options.iterations = static_cast<int>(iterations);
+  return options;
+}
+
+void ScheduleFlags::AddTo(CLI::App& command, bool many) {
+  command.add_option("--schedule", names,
+                     many ? "Schedule, may be given several times (default: all)"
+                          : "Schedule; `spiritlevel schedules` lists them");
+  command.add_option("--schedule-file", files, "Schedule read from a PyTorch CSV");
+}
+
+std::vector<ScheduleChoice> ScheduleFlags::Load() const {
+  std::vector<ScheduleChoice> choices;
+  for (const std::string& name : names) choices.push_back(NamedSchedule(name));
+  for (const std::string& file : files) choices.push_back(ScheduleFromFile(file));
+  if (!choices.empty()) return choices;
+  for (const ScheduleInfo& info : AllSchedules()) choices.push_back(NamedSchedule(info.name));
+  return choices;
+}
+
+ScheduleChoice ScheduleFlags::LoadOne() const {
+  if (names.size() + files.size() != 1) {
+    throw InputError(empty() ? "no schedule is given" : "more than one schedule is given",
+                     "give one --schedule NAME (`spiritlevel schedules` lists them) or one "
+                     "--schedule-file FILE");
+  }
+  return Load().front();
+}
+
+}  // namespace spiritlevel

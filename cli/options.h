@@ -1,0 +1,46 @@
+// Options that compare, simulate and export share.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/play.h"
+#include "scenarios/scenario.h"
+
+namespace spiritlevel {
+
+struct ScenarioOptions {
+  std::string file;
+  int group = 0;
+  int stages_per_rank = 0;
+
+  void AddTo(CLI::App& command);
+  // The scenario with the flags put over what its file says.
+  Scenario Load() const;
+};
+
+struct PlayFlags {
+  std::string posting = "ideal";
+  std::string tail = "barrier";
+  int64_t iterations = 1;
+
+  void AddTo(CLI::App& command);
+  // Throws InputError for a word or number that is not one of them.
+  PlayOptions Parse() const;
+};
+
+struct ScheduleFlags {
+  std::vector<std::string> names;
+  std::vector<std::string> files;
+
+  void AddTo(CLI::App& command, bool many);
+  bool empty() const { return names.empty() && files.empty(); }
+  // Named ones first, then files; all of the catalog if neither is given.
+  std::vector<ScheduleChoice> Load() const;
+  // Exactly one. Throws InputError for none or several.
+  ScheduleChoice LoadOne() const;
+};
+
+}  // namespace spiritlevel

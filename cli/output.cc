@@ -1,0 +1,71 @@
+#include "cli/output.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/file.h"
+
+namespace spiritlevel {
+
+void Print(std::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return;
+  throw InputError(fmt::format("standard output: cannot write: {}", std::strerror(errno)));
+}
+
+void WriteOutput(const std::string& path, std::string_view text) {
+  path == "-" ? Print(text) : WriteFile(path, text);
+}
+
+void Warn(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
+int OutputWidth() {
+  constexpr int kDefault = 100;
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) == 0) return kDefault;
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefault;
+  return std::clamp<int>(size.ws_col, 40, 400);
+}
+
+bool OutputTakesColour() {
+  return ::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+}
+
+struct Progress::State {
+  using Clock = std::chrono::steady_clock;
+
+  int steps;
+  int done = 0;
+  bool shown = false;
+  bool terminal = ::isatty(STDERR_FILENO) != 0;
+  Clock::time_point begin = Clock::now();
+  std::mutex mutex{};
+};
+
+Progress::Progress(int steps) : state_(new State{.steps = steps}) {}
+
+Progress::~Progress() {
+  if (state_->shown) Warn("\r\033[K");
+  delete state_;
+}
+
+void Progress::Done() {
+  const std::lock_guard<std::mutex> lock(state_->mutex);
+  ++state_->done;
+  const auto spent = State::Clock::now() - state_->begin;
+  if (!state_->terminal || spent < std::chrono::milliseconds(500)) return;
+  state_->shown = true;
+  Warn(fmt::format("\r\033[Kplayed {} of {} schedules", state_->done, state_->steps));
+}
+
+}  // namespace spiritlevel

@@ -1,0 +1,38 @@
+// Where answers go: standard output, checked, or a file, all or nothing.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace spiritlevel {
+
+// Throws InputError when standard output cannot take it (a full disk behind it).
+void Print(std::string_view text);
+
+// `path` "-" is standard output.
+void WriteOutput(const std::string& path, std::string_view text);
+
+// To standard error.
+void Warn(std::string_view text);
+
+// Columns of the terminal on standard output; 100 where it is none.
+int OutputWidth();
+bool OutputTakesColour();
+
+// One line on standard error that says what is being worked on, rewritten in place; nothing where
+// that is no terminal, and nothing for work that is over at once.
+class Progress {
+ public:
+  explicit Progress(int steps);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void Done();  // one more step; from any thread
+
+ private:
+  struct State;
+  State* state_;
+};
+
+}  // namespace spiritlevel

@@ -1,0 +1,256 @@
+#include "cli/play.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "cli/output.h"
+#include "models/slices.h"
+#include "scenarios/torch_csv.h"
+#include "sim/analysis/check_schedule.h"
+#include "sim/analysis/check_timeline.h"
+#include "sim/engine.h"
+#include "sim/event.h"
+
+namespace spiritlevel {
+namespace {
+
+std::string InOneLine(const InputError& error) {
+  return error.way_out().empty() ? error.problem()
+                                 : fmt::format("{}; {}", error.problem(), error.way_out());
+}
+
+// "linear" and so on, by what the schedule's stages show.
+std::string PlacementOf(const ScheduleChoice& choice, const ScheduleVerdict& verdict) {
+  if (choice.info != nullptr) return std::string(choice.info->placement);
+  switch (verdict.placement) {
+    case PlacementKind::kLinear: return "linear";
+    case PlacementKind::kLooped: return "looped";
+    case PlacementKind::kV: return "V";
+    case PlacementKind::kBidirectional: return "bidirectional";
+    case PlacementKind::kOther: break;
+  }
+  return "other";
+}
+
+void CheckSize(const Schedule& schedule, int iterations) {
+  const int64_t cells = int64_t{schedule.num_stages()} * schedule.num_micro_batches() * iterations;
+  if (cells <= 4 * kMaxStageMicroBatches) return;
+  throw InputError(fmt::format("{} stages x {} micro-batches x {} iterations do not fit in memory",
+                               schedule.num_stages(), schedule.num_micro_batches(), iterations),
+                   "use fewer iterations or micro-batches");
+}
+
+Costs CostsOf(const Scenario& scenario, const Schedule& schedule) {
+  return CostsForStages(scenario.slices, schedule.num_stages());
+}
+
+void Explain(std::string_view what, std::string& reason) {
+  if (!reason.empty()) reason += "; ";
+  reason += what;
+}
+
+// What the checkers say about the run: validity, and whether it fits.
+class Judge {
+ public:
+  Judge(const Program& program, const Timeline& timeline, int iterations)
+      : program_(program), timeline_(timeline), iterations_(iterations) {}
+
+  void Run(const ScheduleVerdict& verdict, std::optional<Bytes> limit, Result& result) {
+    result.valid = verdict.legal();
+    for (const Finding& finding : verdict.findings) Explain(finding.what, result.reason);
+    result.fits = true;
+    TimelineChecker timeline_checker(limit);
+    AccountsChecker accounts_checker;
+    ForEachEvent(program_, timeline_, iterations_, [&](const Event& event) {
+      timeline_checker.Add(event);
+      if (event.iteration == 0) accounts_checker.Add(event);
+    });
+    for (const Finding& finding : timeline_checker.Finish()) Take(finding, result);
+    for (const Finding& finding : accounts_checker.Finish(result.summary->stalls)) {
+      Take(finding, result);
+    }
+    result.fits = result.fits && result.valid;
+  }
+
+ private:
+  static void Take(const Finding& finding, Result& result) {
+    const bool memory = finding.rule == "memory_limit";
+    // One rank that does not fit is reason enough; the fullest stands in the table.
+    if (!memory || result.fits) Explain(finding.what, result.reason);
+    (memory ? result.fits : result.valid) = false;
+  }
+
+  const Program& program_;
+  const Timeline& timeline_;
+  int iterations_;
+};
+
+ClosedForm FormulaFor(const Scenario& scenario, const ScheduleChoice& choice, const Shape& shape,
+                      const Costs& costs) {
+  const Costs::Common& common = scenario.slices.common;
+  const bool holds = choice.info != nullptr && costs.stages_are_equal() &&
+                     !costs.varies_by_micro_batch() && common.launch == 0 && common.hop.busy == 0;
+  return holds ? choice.info->Formula(shape, costs.of(0, 0), common.hop.latency) : ClosedForm{};
+}
+
+Shape ShapeOf(const Scenario& scenario) {
+  return {.ranks = scenario.ranks,
+          .micro_batches = scenario.micro_batches,
+          .stages_per_rank = scenario.stages_per_rank,
+          .group = scenario.group};
+}
+
+// The least time a stage's ops take for a micro-batch, however they are run.
+TimeNs LeastWork(const StageCost& cost) {
+  return std::min({cost.forward + cost.input_grad + cost.weight_grad,
+                   cost.forward + cost.fused_backward, cost.overlapped});
+}
+
+struct Work {
+  Int128 all = 0;
+  TimeNs slowest = 0;
+  Int128 weight_grad = 0;
+  Int128 backward = 0;
+};
+
+Work WorkOf(const Costs& costs) {
+  Work work;
+  for (int stage = 0; stage < costs.num_stages(); ++stage) {
+    TimeNs of_stage = 0;
+    for (int i = 0; i < costs.num_micro_batches(); ++i) {
+      const StageCost& cost = costs.of(stage, i);
+      of_stage += LeastWork(cost);
+      work.weight_grad += cost.weight_grad;
+      work.backward += cost.input_grad + cost.weight_grad;
+    }
+    work.all += of_stage;
+    work.slowest = std::max(work.slowest, of_stage);
+  }
+  return work;
+}
+
+}  // namespace
+
+ScheduleChoice NamedSchedule(std::string_view name) {
+  return {.name = std::string(name), .info = &FindSchedule(name)};
+}
+
+ScheduleChoice ScheduleFromFile(const std::string& file) {
+  CsvSchedule csv = LoadTorchCsv(file);
+  return {.name = std::filesystem::path(file).filename().string(),
+          .info = nullptr,
+          .orders = std::move(csv.orders),
+          .notes = std::move(csv.notes)};
+}
+
+Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice) {
+  if (choice.info != nullptr) return choice.info->Make(ShapeOf(scenario));
+  Schedule schedule(*choice.orders);
+  if (schedule.num_ranks() != scenario.ranks ||
+      schedule.num_micro_batches() != scenario.micro_batches) {
+    throw InputError(
+        fmt::format("is for {} ranks and {} micro-batches, the scenario for {} and {}",
+                    schedule.num_ranks(), schedule.num_micro_batches(), scenario.ranks,
+                    scenario.micro_batches),
+        "change `ranks` and `micro_batches` in the scenario, or take another file");
+  }
+  return schedule;
+}
+
+Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options) {
+  Played played{.result = {.schedule = choice.name}, .program = {}, .timeline = {}};
+  Result& result = played.result;
+  for (const std::string& note : choice.notes) Explain(note, result.reason);
+  if (choice.info != nullptr) {
+    result.placement = choice.info->placement;
+    result.stages_per_rank = choice.info->stages_per_rank(ShapeOf(scenario));
+  }
+  try {
+    const Schedule schedule = MakeSchedule(scenario, choice);
+    const Costs costs = CostsOf(scenario, schedule);
+    const int iterations = std::max(options.iterations, kPeriodIterations);
+    CheckSize(schedule, iterations);
+    const auto program = std::make_shared<Program>(
+        Lower(schedule, costs,
+              {.posting = options.posting, .tail = options.tail, .iterations = iterations}));
+    const auto timeline = std::make_shared<Timeline>(SimulateInOrder(*program));
+    result.summary = Summarize(*program, costs, *timeline);
+    if (choice.info != nullptr) Explain(choice.info->Note(ShapeOf(scenario)), result.reason);
+    const ScheduleVerdict verdict = CheckSchedule(schedule.ToOrders());
+    result.placement = PlacementOf(choice, verdict);
+    result.stages_per_rank = verdict.chunks_per_rank;
+    result.closed_form = FormulaFor(scenario, choice, ShapeOf(scenario), costs);
+    Judge(*program, *timeline, options.iterations).Run(verdict, scenario.memory_limit, result);
+    played.program = program;
+    played.timeline = timeline;
+  } catch (const InputError& error) {
+    Explain(InOneLine(error), result.reason);
+  }
+  return played;
+}
+
+Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options) {
+  const Costs::Common& common = scenario.slices.common;
+  Comparison comparison{.scenario = scenario.name,
+                        .ranks = scenario.ranks,
+                        .micro_batches = scenario.micro_batches,
+                        .memory_limit = scenario.memory_limit,
+                        .posting = std::string(Name(options.posting)),
+                        .tail = std::string(Name(options.tail)),
+                        .warnings = scenario.warnings};
+  const Work work = WorkOf(CostsForStages(scenario.slices, scenario.slices.rows));
+  comparison.work_per_rank = static_cast<TimeNs>(work.all / scenario.ranks) + common.optimizer;
+  comparison.slowest_stage_work = work.slowest;
+  comparison.weight_grad_share = work.backward == 0 ? 0
+                                                    : static_cast<double>(work.weight_grad) /
+                                                          static_cast<double>(work.backward);
+  comparison.transfer = common.hop.latency + common.hop.busy;
+  return comparison;
+}
+
+Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
+                   const PlayOptions& options) {
+  Comparison comparison = DescribeScenario(scenario, options);
+  // 1F1B is played even when nobody asked: speed-up and advice are against it.
+  std::vector<ScheduleChoice> all = choices;
+  const auto is_reference = [](const ScheduleChoice& c) { return c.name == "1f1b"; };
+  if (std::none_of(all.begin(), all.end(), is_reference)) all.push_back(NamedSchedule("1f1b"));
+
+  std::vector<Result> results(all.size());
+  std::vector<std::exception_ptr> errors(all.size());
+  Progress progress(static_cast<int>(all.size()));
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < all.size(); i = next++) {
+      try {
+        results[i] = Play(scenario, all[i], options).result;
+      } catch (...) {
+        errors[i] = std::current_exception();
+      }
+      progress.Done();
+    }
+  };
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::jthread> helpers;
+  for (size_t i = 1; i < std::min(cores, all.size()); ++i) helpers.emplace_back(work);
+  work();
+  helpers.clear();
+  for (const std::exception_ptr& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+  const auto reference = std::find_if(all.begin(), all.end(), is_reference) - all.begin();
+  if (results[static_cast<size_t>(reference)].summary) {
+    comparison.one_f_one_b = results[static_cast<size_t>(reference)];
+  }
+  results.resize(choices.size());
+  comparison.results = std::move(results);
+  return comparison;
+}
+
+}  // namespace spiritlevel

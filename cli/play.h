@@ -1,0 +1,58 @@
+// Plays schedules on a scenario: Schedule -> Program -> Timeline, judged and summed up.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/result.h"
+#include "scenarios/scenario.h"
+#include "sim/program.h"
+#include "sim/schedules/catalog.h"
+#include "sim/timeline.h"
+
+namespace spiritlevel {
+
+// A schedule as the user asks for it: by name, or an order read from a file.
+struct ScheduleChoice {
+  std::string name;
+  const ScheduleInfo* info = nullptr;
+  std::optional<Orders> orders{};
+  std::vector<std::string> notes{};
+};
+
+ScheduleChoice NamedSchedule(std::string_view name);
+ScheduleChoice ScheduleFromFile(const std::string& file);
+
+inline constexpr int kMaxIterations = 10'000;
+
+struct PlayOptions {
+  Posting posting = Posting::kIdeal;
+  Tail tail = Tail::kBarrier;
+  int iterations = 1;
+};
+
+// Throws InputError if the choice cannot be made on this scenario's shape.
+Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice);
+
+// A run with everything it was made of. `program` and `timeline` hold at least
+// kPeriodIterations iterations.
+struct Played {
+  Result result;
+  std::shared_ptr<const Program> program;
+  std::shared_ptr<const Timeline> timeline;
+};
+
+// A choice that cannot run gives a result with its reason, and no program.
+Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options);
+
+// All of them, side by side on the machine's cores; the answer does not depend on how many.
+Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
+                   const PlayOptions& options);
+
+// A comparison without results: what is known of the scenario alone.
+Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options);
+
+}  // namespace spiritlevel

@@ -1,0 +1,57 @@
+#include <memory>
+
+#include "base/check.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "report/chart.h"
+#include "report/json.h"
+#include "report/schedules_list.h"
+
+namespace spiritlevel {
+namespace {
+
+struct SimulateCommand {
+  ScenarioOptions scenario;
+  ScheduleFlags schedules;
+  PlayFlags play;
+  std::string json;
+  bool chart = false;
+
+  void Run() const {
+    const PlayOptions options = play.Parse();
+    const Scenario loaded = scenario.Load();
+    for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
+    const ScheduleChoice choice = schedules.LoadOne();
+    const Played played = Play(loaded, choice, options);
+    if (!played.result.summary) throw InputError(choice.name + ": " + played.result.reason);
+    Comparison comparison = DescribeScenario(loaded, options);
+    comparison.results.push_back(played.result);
+    const Played reference =
+        choice.name == "1f1b" ? played : Play(loaded, NamedSchedule("1f1b"), options);
+    if (reference.result.summary) comparison.one_f_one_b = reference.result;
+    if (!json.empty()) WriteOutput(json, ToJson(comparison));
+    if (json == "-") return;
+    Print(DescribeResult(comparison.results[0], comparison));
+    if (chart) {
+      Print("\n" + TerminalChart(*played.program, *played.timeline, OutputWidth(),
+                                 OutputTakesColour()));
+    }
+  }
+};
+
+}  // namespace
+
+void AddSimulate(CLI::App& app) {
+  const auto command = std::make_shared<SimulateCommand>();
+  CLI::App* sub =
+      app.add_subcommand("simulate", "Play one schedule on a scenario, rank by rank");
+  command->scenario.AddTo(*sub);
+  command->schedules.AddTo(*sub, /*many=*/false);
+  command->play.AddTo(*sub);
+  sub->add_option("--json", command->json, "Write the result as JSON to FILE (- for stdout)");
+  sub->add_flag("--chart", command->chart, "Draw the first iteration as text");
+  sub->callback([command] { command->Run(); });
+}
+
+}  // namespace spiritlevel

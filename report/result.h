@@ -1,0 +1,48 @@
+// What a comparison found, before it becomes a table, JSON or advice.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/analysis/summary.h"
+#include "sim/schedules/catalog.h"
+
+namespace spiritlevel {
+
+// One schedule on one scenario. Either it ran, and `summary` is set, or it could not, and `reason`
+// says why and what would.
+struct Result {
+  std::string schedule;
+  std::optional<Summary> summary{};
+  bool valid = false;  // it ran, and the checker found nothing
+  bool fits = false;   // valid, and within the memory limit on every rank
+  // Why it cannot run; what the checker found; why it does not fit (rank, op, bytes, category);
+  // or what to know about a schedule that runs ("Megatron refuses: group 6 > m"). Often empty.
+  std::string reason{};
+  std::string placement{};  // "linear", "looped", "V", "bidirectional"
+  int stages_per_rank = 1;
+  ClosedForm closed_form{};  // where the stages are equal and it holds
+};
+
+struct Comparison {
+  std::string scenario;
+  int ranks = 0;
+  int micro_batches = 0;
+  std::optional<Bytes> memory_limit{};
+  std::string posting{};
+  std::string tail{};
+  std::vector<std::string> warnings{};  // of the scenario
+  std::vector<Result> results{};        // in the order asked for
+  // 1F1B on the same scenario, for speed-up and advice, whether it was asked for or not; nothing
+  // when even that cannot run.
+  std::optional<Result> one_f_one_b{};
+
+  // Facts of the scenario that advice needs; of the linear placement, one stage a rank.
+  TimeNs work_per_rank = 0;       // mean over ranks of the least time its ops take, optimizer too
+  TimeNs slowest_stage_work = 0;  // of the stage that has most
+  double weight_grad_share = 0;   // W of BW, over all stages and micro-batches
+  TimeNs transfer = 0;            // latency and link occupancy of one hop
+};
+
+}  // namespace spiritlevel

@@ -1,0 +1,153 @@
+#include "sim/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "sim/schedules/catalog.h"
+#include "tests/sim/run.h"
+
+namespace spiritlevel {
+namespace {
+
+using testing::HasSubstr;
+
+std::string ErrorOf(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Schedule, ReadsWhatItWrites) {
+  const char* text =
+      "0F0 0F1 0BW0 0BW1\n"
+      "1F0 1BW0 1F1 1BW1\n";
+  const Schedule s = Schedule::Parse(text);
+  EXPECT_EQ(s.num_ranks(), 2);
+  EXPECT_EQ(s.num_stages(), 2);
+  EXPECT_EQ(s.num_micro_batches(), 2);
+  EXPECT_EQ(ToString(s.ops(0)[2]), "0BW0");
+  EXPECT_EQ(s.rank_of(1, 0), 1);
+  EXPECT_EQ(s.ToString(), text);
+}
+
+TEST(Schedule, EveryNamedScheduleReadsBackEqual) {
+  for (const ScheduleInfo& info : AllSchedules()) {
+    for (const Shape& shape :
+         {Shape{.ranks = 2, .micro_batches = 4}, Shape{.ranks = 6, .micro_batches = 12}}) {
+      const Schedule s = info.Make(shape);
+      EXPECT_EQ(Schedule::Parse(s.ToString()), s) << info.name;
+    }
+  }
+}
+
+TEST(Schedule, ReadsPairs) {
+  const Schedule s = Schedule::Parse("0F0 (0F1;0BW0) 0BW1");
+  EXPECT_TRUE(s.ops(0)[1].overlaps_next);
+  EXPECT_FALSE(s.ops(0)[2].overlaps_next);
+  EXPECT_EQ(s.ToString(), "0F0 (0F1;0BW0) 0BW1\n");
+}
+
+TEST(Schedule, KnowsWhichRankHoldsWhichStage) {
+  const Schedule looped = Make("interleaved", 4, 8, 3);
+  EXPECT_EQ(looped.num_stages(), 12);
+  EXPECT_THAT(looped.stages_of(1), testing::ElementsAre(1, 5, 9));
+  EXPECT_EQ(looped.chunk_of(1, 9), 2);
+  const Schedule v = Make("zb-v", 4, 8);
+  EXPECT_THAT(v.stages_of(1), testing::ElementsAre(1, 6));
+  const Schedule both_ways = Make("dualpipe", 4, 8);
+  EXPECT_FALSE(both_ways.one_rank_per_stage());
+  EXPECT_THAT(both_ways.stages_of(1), testing::ElementsAre(1, 2));
+  EXPECT_EQ(both_ways.rank_of(1, 0), 1);
+  EXPECT_EQ(both_ways.rank_of(1, 4), 2);
+}
+
+TEST(Schedule, RefusesWhatIsNotWellFormed) {
+  const auto error = [](const char* text) { return ErrorOf([&] { Schedule::Parse(text); }); };
+  EXPECT_THAT(error(""), HasSubstr("no ranks"));
+  EXPECT_THAT(error("0F0 0BW0\n\n"), HasSubstr("rank 1 has nothing to do"));
+  EXPECT_THAT(error("0F0 0F0 0BW0"), HasSubstr("0F0 stands twice"));
+  EXPECT_THAT(error("0F0 0BW0\n1BW0 1BW1"), HasSubstr("missing"));
+  EXPECT_THAT(error("0F0 0B0"), HasSubstr("must run BW, or B and W, once"));
+  EXPECT_THAT(error("0F0 0B0 0W0 0BW0"), HasSubstr("must run BW, or B and W, once"));
+  EXPECT_THAT(error("0F0 0BW0\n0F1 0BW1 1F0 1BW0 1F1"), HasSubstr("must run BW"));
+  EXPECT_THAT(error("0F0\n0BW0"), HasSubstr("on rank 0 and on rank 1"));
+  EXPECT_THAT(error("(0F0;0F1) 0BW0 0BW1"), HasSubstr("not an F and a BW"));
+  EXPECT_THAT(error("0F0 0B0 (0W0;0F1) 0BW1"), HasSubstr("not an F and a BW"));
+  EXPECT_THAT(error("0F0 0BW0 0F2147483647"), HasSubstr("cannot be all passes"));
+}
+
+TEST(Schedule, ShowsADeadlockWithWhatEachRankWaitsFor) {
+  const std::string error = ErrorOf([] {
+    Schedule::Parse(
+        "0F0 0BW0 0F1 0BW1\n"
+        "1F0 1F1 1BW0 1BW1\n");
+  });
+  EXPECT_THAT(error, HasSubstr("rank 0: 0F0 | 0BW0 0F1 0BW1   <-- 0BW0 waits for the backward of "
+                               "stage 1 for micro-batch 0"));
+  EXPECT_THAT(error, HasSubstr("rank 1: 1F0 | 1F1 1BW0 1BW1   <-- 1F1 waits for 0F1"));
+}
+
+TEST(Schedule, NamesWhatItCannotRead) {
+  const auto error = [](const char* text) { return ErrorOf([&] { Schedule::Parse(text); }); };
+  EXPECT_THAT(error("0F0 0X0"), HasSubstr("line 1: expected one of F, B, W, BW at \"X0\""));
+  EXPECT_THAT(error("0F0\nF0"), HasSubstr("line 2: expected a stage number"));
+  EXPECT_THAT(error("0F"), HasSubstr("expected a micro-batch number"));
+  EXPECT_THAT(error("(0F0 0BW1)"), HasSubstr("';'"));
+  EXPECT_THAT(error("(0F0;0BW1"), HasSubstr("')'"));
+  EXPECT_THAT(error("99999F0"), HasSubstr("a stage number"));
+  EXPECT_THAT(error("0F-1"), HasSubstr("a micro-batch number"));
+}
+
+TEST(Catalog, HasTheElevenNames) {
+  std::vector<std::string_view> names;
+  for (const ScheduleInfo& info : AllSchedules()) names.push_back(info.name);
+  EXPECT_THAT(names, testing::ElementsAre("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2",
+                                          "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe",
+                                          "dualpipe-v"));
+}
+
+TEST(Catalog, AMisspeltNameGetsTheNearestFirst) {
+  const std::string error = ErrorOf([] { FindSchedule("zbv"); });
+  EXPECT_THAT(error, HasSubstr("there is no schedule \"zbv\""));
+  EXPECT_THAT(error, HasSubstr("there are zb-v,"));
+}
+
+// Every shape that is not refused gives a schedule that exists, and every refusal a way out.
+TEST(Catalog, EverySmallShapeRunsOrIsRefusedWithAWayOut) {
+  for (const ScheduleInfo& info : AllSchedules()) {
+    for (int p = 1; p <= 8; ++p) {
+      for (int m = 1; m <= 20; ++m) {
+        for (int v = 1; v <= 3; ++v) {
+          const Shape shape{.ranks = p, .micro_batches = m, .stages_per_rank = v};
+          if (const auto refusal = info.Refusal(shape)) {
+            EXPECT_FALSE(refusal->way_out().empty()) << info.name;
+            continue;
+          }
+          const Schedule s = info.Make(shape);
+          EXPECT_EQ(s.num_ranks(), p);
+          EXPECT_EQ(s.num_micro_batches(), m);
+          EXPECT_EQ(s.num_stages(), p * info.stages_per_rank(shape));
+        }
+      }
+    }
+  }
+}
+
+// The way out that a refusal names is one.
+TEST(Catalog, TheWayOutOfARefusedInterleavingWorks) {
+  const ScheduleInfo& info = FindSchedule("interleaved");
+  const auto refusal = info.Refusal({.ranks = 4, .micro_batches = 9});
+  ASSERT_TRUE(refusal);
+  EXPECT_THAT(refusal->way_out(), HasSubstr("use 8 or 10 micro-batches"));
+  EXPECT_FALSE(info.Refusal({.ranks = 4, .micro_batches = 8}));
+  EXPECT_FALSE(info.Refusal({.ranks = 4, .micro_batches = 10}));
+  EXPECT_FALSE(info.Refusal({.ranks = 4, .micro_batches = 9, .group = 4}));
+}
+
+}  // namespace
+}  // namespace spiritlevel
