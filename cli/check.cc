@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -70,7 +71,10 @@ void CheckScenarioFile(const std::string& file) {
   for (const ScheduleInfo& info : AllSchedules()) choices.push_back(NamedSchedule(info.name));
   bool all_valid = true;
   for (const Result& result : Compare(scenario, choices, {}).results) {
-    const char* verdict = !result.summary ? "cannot run" : result.valid ? "legal" : "NOT LEGAL";
+    const char* verdict = !result.summary ? "cannot run"
+                          : !result.valid ? "NOT LEGAL"
+                          : !result.fits  ? "legal, but does not fit"
+                                          : "legal";
     const char* colon = result.reason.empty() ? "" : ": ";
     Print(fmt::format("  {:15} {}{}{}\n", result.schedule, verdict, colon, result.reason));
     all_valid &= !result.summary || result.valid;

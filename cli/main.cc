@@ -7,6 +7,8 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "cli/commands.h"
@@ -16,6 +18,18 @@ namespace {
 
 constexpr int kInputError = 2;
 constexpr int kInternalError = 70;
+
+// CLI11 only says that a subcommand is required; say which word was none, and which there are.
+void RefuseUnknownCommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (sub->get_name() == argv[1]) return;
+    names.push_back(sub->get_name());
+  }
+  throw spiritlevel::InputError(fmt::format("there is no command \"{}\"", argv[1]),
+                                fmt::format("there are {}", fmt::join(names, ", ")));
+}
 
 int Run(int argc, char** argv) {
   CLI::App app{
@@ -31,6 +45,7 @@ int Run(int argc, char** argv) {
   spiritlevel::AddSchedules(app);
   spiritlevel::AddCheck(app);
   spiritlevel::AddExport(app);
+  RefuseUnknownCommand(app, argc, argv);
   try {
     app.parse(argc, argv);
     return 0;
@@ -51,13 +66,15 @@ int main(int argc, char** argv) {
     spiritlevel::Warn(fmt::format("{}\n", e.what()));
     return kInputError;
   } catch (const std::bad_alloc&) {
-    spiritlevel::Warn("not enough memory for a run of this size\n    use fewer ranks, micro-batches "
-                      "or iterations\n");
+    spiritlevel::Warn(
+        "not enough memory for a run of this size\n    use fewer ranks, micro-batches "
+        "or iterations\n");
     return kInputError;
   } catch (const std::exception& e) {
-    spiritlevel::Warn(fmt::format("internal error: {}\n    this is a defect of spiritlevel, not of "
-                                  "your input; please report it with the scenario\n",
-                                  e.what()));
+    spiritlevel::Warn(
+        fmt::format("internal error: {}\n    this is a defect of spiritlevel, not of "
+                    "your input; please report it with the scenario\n",
+                    e.what()));
     return kInternalError;
   }
 }

@@ -11,25 +11,23 @@ namespace spiritlevel {
 namespace {
 
 void CheckSizes(const Scenario& scenario, const std::string& file) {
-  const int64_t cells =
-      int64_t{scenario.ranks} * scenario.stages_per_rank * scenario.micro_batches;
+  const int64_t cells = int64_t{scenario.ranks} * scenario.stages_per_rank * scenario.micro_batches;
   if (int64_t{scenario.ranks} * scenario.stages_per_rank <= kMaxStages &&
       cells <= kMaxStageMicroBatches) {
     return;
   }
-  throw InputError(fmt::format("{}: --stages-per-rank: {} ranks x {} stages x {} micro-batches do "
-                               "not fit in memory",
-                               file, scenario.ranks, scenario.stages_per_rank,
-                               scenario.micro_batches),
-                   fmt::format("keep their product at {} or less", kMaxStageMicroBatches));
+  throw InputError(
+      fmt::format("{}: --stages-per-rank: {} ranks x {} stages x {} micro-batches do "
+                  "not fit in memory",
+                  file, scenario.ranks, scenario.stages_per_rank, scenario.micro_batches),
+      fmt::format("keep their product at {} or less", kMaxStageMicroBatches));
 }
 
 }  // namespace
 
 void ScenarioOptions::AddTo(CLI::App& command) {
   command.add_option("SCENARIO", file, "Scenario file: .textproto or .json")->required();
-  command.add_option("--group", group,
-                     "Group size of the interleaved forms (default: PyTorch's)");
+  command.add_option("--group", group, "Group size of the interleaved forms (default: PyTorch's)");
   command.add_option("--stages-per-rank", stages_per_rank,
                      "Stages a rank holds in the interleaved forms (default: the file's, or 2)");
 }
@@ -48,8 +46,7 @@ Scenario ScenarioOptions::Load() const {
 }
 
 void PlayFlags::AddTo(CLI::App& command) {
-  command.add_option("--posting", posting, "How messages are posted: ideal")
-      ->capture_default_str();
+  command.add_option("--posting", posting, "How messages are posted: ideal")->capture_default_str();
   command
       .add_option("--tail", tail,
                   "What ends an iteration: barrier (before the optimizer), or none (each rank by "
@@ -76,9 +73,9 @@ PlayOptions PlayFlags::Parse() const {
                      "there are none and barrier");
   }
   if (iterations < 1 || iterations > kMaxIterations) {
-    throw InputError(fmt::format("--iterations: {} is not between 1 and {}", iterations,
-                                 kMaxIterations),
-                     "the period settles after a few");
+    throw InputError(
+        fmt::format("--iterations: {} is not between 1 and {}", iterations, kMaxIterations),
+        "the period settles after a few");
   }
   options.iterations = static_cast<int>(iterations);
   return options;

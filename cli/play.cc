@@ -29,11 +29,16 @@ std::string InOneLine(const InputError& error) {
 std::string PlacementOf(const ScheduleChoice& choice, const ScheduleVerdict& verdict) {
   if (choice.info != nullptr) return std::string(choice.info->placement);
   switch (verdict.placement) {
-    case PlacementKind::kLinear: return "linear";
-    case PlacementKind::kLooped: return "looped";
-    case PlacementKind::kV: return "V";
-    case PlacementKind::kBidirectional: return "bidirectional";
-    case PlacementKind::kOther: break;
+    case PlacementKind::kLinear:
+      return "linear";
+    case PlacementKind::kLooped:
+      return "looped";
+    case PlacementKind::kV:
+      return "V";
+    case PlacementKind::kBidirectional:
+      return "bidirectional";
+    case PlacementKind::kOther:
+      break;
   }
   return "other";
 }
@@ -154,11 +159,10 @@ Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice) {
   Schedule schedule(*choice.orders);
   if (schedule.num_ranks() != scenario.ranks ||
       schedule.num_micro_batches() != scenario.micro_batches) {
-    throw InputError(
-        fmt::format("is for {} ranks and {} micro-batches, the scenario for {} and {}",
-                    schedule.num_ranks(), schedule.num_micro_batches(), scenario.ranks,
-                    scenario.micro_batches),
-        "change `ranks` and `micro_batches` in the scenario, or take another file");
+    throw InputError(fmt::format("is for {} ranks and {} micro-batches, the scenario for {} and {}",
+                                 schedule.num_ranks(), schedule.num_micro_batches(), scenario.ranks,
+                                 scenario.micro_batches),
+                     "change `ranks` and `micro_batches` in the scenario, or take another file");
   }
   return schedule;
 }

@@ -34,8 +34,8 @@ struct SimulateCommand {
     if (json == "-") return;
     Print(DescribeResult(comparison.results[0], comparison));
     if (chart) {
-      Print("\n" + TerminalChart(*played.program, *played.timeline, OutputWidth(),
-                                 OutputTakesColour()));
+      Print("\n" +
+            TerminalChart(*played.program, *played.timeline, OutputWidth(), OutputTakesColour()));
     }
   }
 };
@@ -44,8 +44,7 @@ struct SimulateCommand {
 
 void AddSimulate(CLI::App& app) {
   const auto command = std::make_shared<SimulateCommand>();
-  CLI::App* sub =
-      app.add_subcommand("simulate", "Play one schedule on a scenario, rank by rank");
+  CLI::App* sub = app.add_subcommand("simulate", "Play one schedule on a scenario, rank by rank");
   command->scenario.AddTo(*sub);
   command->schedules.AddTo(*sub, /*many=*/false);
   command->play.AddTo(*sub);
