@@ -15,13 +15,32 @@ constexpr size_t kNoSlot = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
+// Out of line, each of these costs more in saved registers than it does itself.
+#define SPIRITLEVEL_HOT [[gnu::always_inline]] inline
+
+SPIRITLEVEL_HOT size_t Evaluator::Layout::Cost(const Op& op) const {
+  return op.stage * cost_stage_stride +
+         static_cast<size_t>(op.micro_batch) * cost_micro_batch_stride +
+         static_cast<size_t>(op.pass);
+}
+
+SPIRITLEVEL_HOT size_t Evaluator::Layout::Hop(const Op& op) const {
+  return (op.pass == Pass::kF ? 0 : backward_hops) + op.stage * hop_stage_stride +
+         static_cast<size_t>(op.micro_batch) * hop_micro_batch_stride;
+}
+
+SPIRITLEVEL_HOT size_t Evaluator::Layout::Input(const Op& op) const {
+  return (op.pass == Pass::kF ? 0 : backward_arrivals) + op.stage * micro_batches +
+         static_cast<size_t>(op.micro_batch);
+}
+
 Evaluator::Evaluator(const Costs& costs) : costs_(costs) {
   const int rows = costs.varies_by_micro_batch() ? costs.num_micro_batches() : 1;
   if (costs.varies_by_micro_batch()) {
-    cost_micro_batch_stride_ = kNumPasses;
-    cost_stage_stride_ = static_cast<size_t>(kNumPasses * rows);
+    layout_.cost_micro_batch_stride = kNumPasses;
+    layout_.cost_stage_stride = static_cast<size_t>(kNumPasses * rows);
   }
-  op_costs_.reserve(static_cast<size_t>(costs.num_stages()) * cost_stage_stride_);
+  op_costs_.reserve(static_cast<size_t>(costs.num_stages()) * layout_.cost_stage_stride);
   for (int stage = 0; stage < costs.num_stages(); ++stage) {
     for (int i = 0; i < rows; ++i) {
       const StageCost& c = costs.of(stage, i);
@@ -37,14 +56,14 @@ Evaluator::Evaluator(const Costs& costs) : costs_(costs) {
 
 void Evaluator::PrepareHops(const Schedule& schedule) {
   const int rows = schedule.one_rank_per_stage() ? 1 : schedule.num_micro_batches();
-  hop_stage_stride_ = static_cast<size_t>(rows);
-  hop_micro_batch_stride_ = schedule.one_rank_per_stage() ? 0 : 1;
+  layout_.hop_stage_stride = static_cast<size_t>(rows);
+  layout_.hop_micro_batch_stride = schedule.one_rank_per_stage() ? 0 : 1;
   const int stages = schedule.num_stages();
-  backward_hops_ = static_cast<size_t>(stages) * hop_stage_stride_;
-  hops_.assign(2 * backward_hops_, Hop{});
+  layout_.backward_hops = static_cast<size_t>(stages) * layout_.hop_stage_stride;
+  hops_.assign(2 * layout_.backward_hops, Hop{});
   std::map<std::pair<int, int>, int32_t> links;
   const auto hop_between = [&](int from, int to) {
-    if (from == to) return Hop{.link = kNone, .to_rank = to};
+    if (from == to) return Hop{.link = kWithinRank, .to_rank = to};
     const auto [found, is_new] = links.try_emplace({from, to}, static_cast<int32_t>(links.size()));
     return Hop{.link = found->second, .to_rank = to};
   };
@@ -53,9 +72,10 @@ void Evaluator::PrepareHops(const Schedule& schedule) {
       const int below = schedule.rank_of(stage, i);
       const int above = schedule.rank_of(stage + 1, i);
       const size_t row = static_cast<size_t>(i);
-      hops_[static_cast<size_t>(stage) * hop_stage_stride_ + row] = hop_between(below, above);
-      hops_[backward_hops_ + static_cast<size_t>(stage + 1) * hop_stage_stride_ + row] =
-          hop_between(above, below);
+      hops_[static_cast<size_t>(stage) * layout_.hop_stage_stride + row] =
+          hop_between(below, above);
+      hops_[layout_.backward_hops + static_cast<size_t>(stage + 1) * layout_.hop_stage_stride +
+            row] = hop_between(above, below);
     }
   }
   link_free_.assign(links.size(), 0);
@@ -65,90 +85,129 @@ void Evaluator::StartIteration(const Schedule& schedule) {
   std::fill(arrivals_.begin(), arrivals_.end(), kNotYet);
   // Nothing stands before the first stage's forwards and the last stage's backwards.
   const auto forwards = arrivals_.begin();
-  std::fill(forwards, forwards + static_cast<std::ptrdiff_t>(micro_batches_), 0);
-  std::fill(arrivals_.end() - static_cast<std::ptrdiff_t>(micro_batches_), arrivals_.end(), 0);
+  std::fill(forwards, forwards + static_cast<std::ptrdiff_t>(layout_.micro_batches), 0);
+  std::fill(arrivals_.end() - static_cast<std::ptrdiff_t>(layout_.micro_batches), arrivals_.end(),
+            0);
   for (int rank = schedule.num_ranks() - 1; rank >= 0; --rank) {
-    ranks_[static_cast<size_t>(rank)].next = 0;
+    const std::span<const Op> ops = schedule.ops(rank);
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    state.next = ops.data();
+    state.end = ops.data() + ops.size();
     runnable_.push_back(rank);
   }
 }
 
-size_t Evaluator::InputSlot(const Op& op) const {
-  return (op.pass == Pass::kF ? 0 : backward_arrivals_) + op.stage * micro_batches_ +
-         static_cast<size_t>(op.micro_batch);
-}
+// Takes ranks as far as their inputs reach until none can go on.
+//
+// Everything it needs lies in the object itself, and the object in registers or on the stack: read
+// through the Evaluator, each number would have to be loaded again after each write to an array.
+class Evaluator::Walk {
+ public:
+  explicit Walk(Evaluator& evaluator)
+      : layout_(evaluator.layout_),
+        costs_(evaluator.costs_),
+        hop_cost_(evaluator.costs_.common().hop),
+        launch_(evaluator.costs_.common().launch),
+        op_costs_(evaluator.op_costs_.data()),
+        hops_(evaluator.hops_.data()),
+        ranks_(evaluator.ranks_.data()),
+        arrivals_(evaluator.arrivals_.data()),
+        link_free_(evaluator.link_free_.data()),
+        runnable_(evaluator.runnable_.data()),
+        num_runnable_(evaluator.runnable_.size()) {}
 
-void Evaluator::Deliver(const Op& op, TimeNs end) {
-  const size_t at = op.stage * hop_stage_stride_ +
-                    static_cast<size_t>(op.micro_batch) * hop_micro_batch_stride_;
-  const bool forward = op.pass == Pass::kF;
-  const Hop hop = hops_[forward ? at : backward_hops_ + at];
-  size_t slot = InputSlot(op);
-  slot = forward ? slot + micro_batches_ : slot - micro_batches_;
-  if (hop.link == kNone) {
-    arrivals_[slot] = end;  // within the rank: its own order already makes the reader wait
-    return;
+  SPIRITLEVEL_HOT void Run() {
+    while (num_runnable_ > 0) RunRank(ranks_[runnable_[--num_runnable_]]);
   }
-  const HopCost& cost = costs_.common().hop;
-  TimeNs& free = link_free_[static_cast<size_t>(hop.link)];
-  free = std::max(free, end) + cost.busy;
-  arrivals_[slot] = free + cost.latency;
-  RankState& reader = ranks_[static_cast<size_t>(hop.to_rank)];
-  if (reader.waits_for != slot) return;
-  reader.waits_for = kNoSlot;
-  runnable_.push_back(hop.to_rank);
-}
 
-void Evaluator::RunRank(const Schedule& schedule, int rank) {
-  RankState& state = ranks_[static_cast<size_t>(rank)];
-  const std::span<const Op> ops = schedule.ops(rank);
-  const TimeNs launch = costs_.common().launch;
-  const uint16_t last_stage = static_cast<uint16_t>(schedule.num_stages() - 1);
-  const auto sends = [last_stage](const Op& op) {
-    return op.pass == Pass::kF ? op.stage != last_stage : op.pass != Pass::kW && op.stage != 0;
-  };
-  size_t next = state.next;
-  TimeNs free = state.free;
-  Bytes live = state.live;
-  Bytes peak = state.peak;
-  while (next < ops.size()) {
-    const Op& op = ops[next];
-    TimeNs start = free;
-    if (op.pass != Pass::kW) {
-      const size_t slot = InputSlot(op);
-      if (arrivals_[slot] == kNotYet) {
-        state.waits_for = slot;
-        break;
+ private:
+  SPIRITLEVEL_HOT void RunRank(RankState& rank) {
+    const Op* next = rank.next;
+    const Op* const end = rank.end;
+    TimeNs free = rank.free;
+    Bytes live = rank.live;
+    Bytes peak = rank.peak;
+    for (; next != end; ++next) {
+      const Op op = *next;
+      TimeNs start = free;
+      size_t slot = 0;
+      if (op.pass != Pass::kW) {
+        slot = layout_.Input(op);
+        if (IsMissing(slot, rank)) break;
+        start = std::max(start, arrivals_[slot]);
       }
-      start = std::max(start, arrivals_[slot]);
-    }
-    OpCost cost = CostOf(op);
-    if (op.overlaps_next) {
-      const Op& second = ops[next + 1];
-      const size_t slot = InputSlot(second);
-      if (arrivals_[slot] == kNotYet) {
-        state.waits_for = slot;
-        break;
+      OpCost cost = op_costs_[layout_.Cost(op)];
+      if (op.overlaps_next) [[unlikely]] {
+        const Op second = next[1];
+        const size_t second_slot = layout_.Input(second);
+        if (IsMissing(second_slot, rank)) break;
+        start = std::max(start, arrivals_[second_slot]);
+        cost = CostOfPair(op, second);
+        Deliver(second, second_slot, start + launch_ + cost.duration);
+        ++next;
       }
-      start = std::max(start, arrivals_[slot]);
-      const OpCost& other = CostOf(second);
-      cost = {costs_.overlapped_duration(op, second), cost.grow + other.grow,
-              cost.shrink + other.shrink};
+      free = start + launch_ + cost.duration;
+      live += cost.grow;
+      peak = std::max(peak, live);
+      live -= cost.shrink;
+      if (op.pass != Pass::kW) Deliver(op, slot, free);
     }
-    start += launch;
-    if (next == 0) state.first_start = start;
-    free = start + cost.duration;
-    live += cost.grow;
-    peak = std::max(peak, live);
-    live -= cost.shrink;
-    if (sends(op)) Deliver(op, free);
-    if (op.overlaps_next && sends(ops[next + 1])) Deliver(ops[next + 1], free);
-    next += op.overlaps_next ? 2 : 1;
+    rank.next = next;
+    rank.free = free;
+    rank.live = live;
+    rank.peak = peak;
   }
-  state.next = next;
-  state.free = free;
-  state.live = live;
-  state.peak = peak;
+
+  SPIRITLEVEL_HOT bool IsMissing(size_t slot, RankState& rank) const {
+    if (arrivals_[slot] != kNotYet) return false;
+    rank.waits_for = slot;
+    return true;
+  }
+
+  OpCost CostOfPair(const Op& first, const Op& second) const {
+    const OpCost& a = op_costs_[layout_.Cost(first)];
+    const OpCost& b = op_costs_[layout_.Cost(second)];
+    return {costs_.overlapped_duration(first, second), a.grow + b.grow, a.shrink + b.shrink};
+  }
+
+  // The result of `op`, whose own input came in `slot`, is made at `end`.
+  SPIRITLEVEL_HOT void Deliver(const Op& op, size_t slot, TimeNs end) {
+    const struct Hop hop = hops_[layout_.Hop(op)];
+    // The next stage's row of arrivals, or the one before.
+    slot = op.pass == Pass::kF ? slot + layout_.micro_batches : slot - layout_.micro_batches;
+    if (hop.link < 0) {
+      // Within the rank: its own order already makes the reader wait.
+      if (hop.link == kWithinRank) arrivals_[slot] = end;
+      return;
+    }
+    TimeNs& link_free = link_free_[hop.link];
+    link_free = std::max(link_free, end) + hop_cost_.busy;
+    arrivals_[slot] = link_free + hop_cost_.latency;
+    RankState& reader = ranks_[hop.to_rank];
+    if (reader.waits_for != slot) return;
+    reader.waits_for = kNoSlot;
+    runnable_[num_runnable_++] = hop.to_rank;
+  }
+
+  const Layout layout_;
+  const Costs& costs_;
+  const HopCost hop_cost_;
+  const TimeNs launch_;
+  const OpCost* const op_costs_;
+  const struct Hop* const hops_;
+  RankState* const ranks_;
+  TimeNs* const arrivals_;
+  TimeNs* const link_free_;
+  int* const runnable_;  // a stack; a rank stands in it once at most
+  size_t num_runnable_;
+};
+
+// When the first of `ops` started, whose arrivals are all known by now. Recomputed, so that the
+// hot loop need not ask of every op whether it is the first.
+TimeNs Evaluator::FirstStart(std::span<const Op> ops, TimeNs lane_free) const {
+  TimeNs start = std::max(lane_free, arrivals_[layout_.Input(ops[0])]);
+  if (ops[0].overlaps_next) start = std::max(start, arrivals_[layout_.Input(ops[1])]);
+  return start + costs_.common().launch;
 }
 
 TimeNs Evaluator::ApplyTail(Tail tail) {
@@ -163,50 +222,51 @@ TimeNs Evaluator::ApplyTail(Tail tail) {
   return makespan;
 }
 
-const Evaluator::Result& Evaluator::Evaluate(const Schedule& schedule, Tail tail, int iterations) {
+void Evaluator::Prepare(const Schedule& schedule) {
   SPIRITLEVEL_CHECK(costs_.num_stages() == schedule.num_stages() &&
                         costs_.num_micro_batches() == schedule.num_micro_batches(),
                     "costs are for the schedule's stages and micro-batches");
-  micro_batches_ = static_cast<size_t>(schedule.num_micro_batches());
-  backward_arrivals_ = static_cast<size_t>(schedule.num_stages()) * micro_batches_;
-  arrivals_.resize(2 * backward_arrivals_);
-  const size_t ranks = static_cast<size_t>(schedule.num_ranks());
+  layout_.micro_batches = static_cast<size_t>(schedule.num_micro_batches());
+  layout_.backward_arrivals = static_cast<size_t>(schedule.num_stages()) * layout_.micro_batches;
+  arrivals_.resize(2 * layout_.backward_arrivals);
   PrepareHops(schedule);
+  const size_t ranks = static_cast<size_t>(schedule.num_ranks());
   ranks_.assign(ranks, RankState{});
-  result_.first_start.assign(ranks, 0);
-  result_.last_end.assign(ranks, 0);
-  result_.peak_bytes.assign(ranks, 0);
-  result_.max_rank_span = 0;
-  result_.period = 0;
   for (size_t r = 0; r < ranks; ++r) {
     const auto held = static_cast<int>(schedule.stages_of(static_cast<int>(r)).size());
     ranks_[r].live = costs_.static_bytes(held, schedule.num_ranks());
     ranks_[r].waits_for = kNoSlot;
   }
-  std::vector<TimeNs> before(ranks, 0);
+  runnable_.reserve(ranks);
+  result_ = Result{};
+}
+
+const Evaluator::Result& Evaluator::Evaluate(const Schedule& schedule, Tail tail, int iterations) {
+  Prepare(schedule);
+  const size_t ranks = ranks_.size();
+  std::vector<TimeNs> lane_free(ranks, 0);    // when this iteration began
+  std::vector<TimeNs> first_start(ranks, 0);  // of the iteration before
   for (int i = 0; i < iterations; ++i) {
     StartIteration(schedule);
-    while (!runnable_.empty()) {
-      const int rank = runnable_.back();
-      runnable_.pop_back();
-      RunRank(schedule, rank);
-    }
+    Walk(*this).Run();
+    runnable_.clear();
     TimeNs period = 0;
     for (size_t r = 0; r < ranks; ++r) {
-      SPIRITLEVEL_CHECK(ranks_[r].next == schedule.ops(static_cast<int>(r)).size(),
+      SPIRITLEVEL_CHECK(ranks_[r].next == ranks_[r].end,
                         "a Schedule never deadlocks under ideal posting");
-      period = std::max(period, ranks_[r].first_start - before[r]);
-      before[r] = ranks_[r].first_start;
+      const TimeNs start = FirstStart(schedule.ops(static_cast<int>(r)), lane_free[r]);
+      period = std::max(period, start - first_start[r]);
+      first_start[r] = start;
       if (i > 0) continue;
-      result_.first_start[r] = ranks_[r].first_start;
-      result_.last_end[r] = ranks_[r].free;
-      result_.peak_bytes[r] = ranks_[r].peak;
-      result_.max_rank_span =
-          std::max(result_.max_rank_span, ranks_[r].free - ranks_[r].first_start);
+      result_.last_end.push_back(ranks_[r].free);
+      result_.peak_bytes.push_back(ranks_[r].peak);
+      result_.max_rank_span = std::max(result_.max_rank_span, ranks_[r].free - start);
     }
+    if (i == 0) result_.first_start = first_start;
     if (i > 0) result_.period = period;
     const TimeNs end = ApplyTail(tail);
     if (i == 0) result_.makespan = end;
+    for (size_t r = 0; r < ranks; ++r) lane_free[r] = ranks_[r].free;
   }
   return result_;
 }

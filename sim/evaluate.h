@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "sim/costs.h"
@@ -39,50 +40,56 @@ class Evaluator {
   };
 
   struct RankState {
-    size_t next = 0;
+    const Op* next = nullptr;
+    const Op* end = nullptr;
     TimeNs free = 0;
-    TimeNs first_start = 0;
     Bytes live = 0;
     Bytes peak = 0;
-    size_t waits_for = 0;
+    size_t waits_for = 0;  // a slot of arrivals_
   };
 
-  // Where what an op makes goes: over a link to another rank, or (link kNone) within the rank.
+  // Where what an op makes goes: over a link to another rank, or one of these.
+  static constexpr int32_t kWithinRank = -1;
+  static constexpr int32_t kNowhere = -2;  // the last stage's forward, the first's backward
   struct Hop {
-    int32_t link = -1;
+    int32_t link = kNowhere;
     int32_t to_rank = 0;
   };
 
-  const OpCost& CostOf(const Op& op) const {
-    return op_costs_[op.stage * cost_stage_stride_ +
-                     static_cast<size_t>(op.micro_batch) * cost_micro_batch_stride_ +
-                     static_cast<size_t>(op.pass)];
-  }
+  // Where an op's entries stand in the flat arrays.
+  struct Layout {
+    // In op_costs_: by stage, by micro-batch if they differ, by pass.
+    size_t cost_stage_stride = kNumPasses;
+    size_t cost_micro_batch_stride = 0;
+    // In hops_: forwards, then backwards; by stage, and by micro-batch for bidirectional
+    // placements.
+    size_t hop_stage_stride = 1;
+    size_t hop_micro_batch_stride = 0;
+    size_t backward_hops = 0;
+    // In arrivals_: forwards, then backwards; by stage, by micro-batch.
+    size_t micro_batches = 0;
+    size_t backward_arrivals = 0;
 
+    size_t Cost(const Op& op) const;
+    size_t Hop(const Op& op) const;    // of an F, B or BW
+    size_t Input(const Op& op) const;  // likewise
+  };
+
+  class Walk;  // the hot loop
+
+  void Prepare(const Schedule& schedule);
   void PrepareHops(const Schedule& schedule);
   void StartIteration(const Schedule& schedule);
-  void RunRank(const Schedule& schedule, int rank);
-  size_t InputSlot(const Op& op) const;
-  void Deliver(const Op& op, TimeNs end);
+  TimeNs FirstStart(std::span<const Op> ops, TimeNs lane_free) const;
   TimeNs ApplyTail(Tail tail);
 
   const Costs& costs_;
+  Layout layout_;
   std::vector<OpCost> op_costs_;
-  size_t cost_stage_stride_ = kNumPasses;
-  size_t cost_micro_batch_stride_ = 0;
-
-  // By stage (and micro-batch, for bidirectional placements): forwards, then backwards.
   std::vector<Hop> hops_;
-  size_t hop_stage_stride_ = 1;
-  size_t hop_micro_batch_stride_ = 0;
-  size_t backward_hops_ = 0;
-
-  // arrivals_[slot]: when the input of a forward (or, in the second half, of a backward) of a
-  // stage and micro-batch is there. kNotYet until known.
+  // When the input of a forward or backward of a stage and micro-batch is there; kNotYet until
+  // known.
   std::vector<TimeNs> arrivals_;
-  size_t backward_arrivals_ = 0;
-  size_t micro_batches_ = 0;
-
   std::vector<RankState> ranks_;
   std::vector<TimeNs> link_free_;
   std::vector<int> runnable_;

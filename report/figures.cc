@@ -1,0 +1,60 @@
+#include "report/figures.h"
+
+#include <numeric>
+
+namespace spiritlevel {
+namespace {
+
+int64_t Ranks(const Summary& summary) { return static_cast<int64_t>(summary.stalls.busy.size()); }
+
+}  // namespace
+
+bool Ran(const Result& result) { return result.summary.has_value() && result.valid; }
+
+const Result* Baseline(const Comparison& comparison) {
+  const std::optional<Result>& base = comparison.one_f_one_b;
+  return base && Ran(*base) ? &*base : nullptr;
+}
+
+std::optional<double> SpeedUp(const Result& result, const Comparison& comparison) {
+  const Result* base = Baseline(comparison);
+  if (base == nullptr || !result.summary || result.summary->step == 0) return {};
+  return static_cast<double>(base->summary->step) / static_cast<double>(result.summary->step);
+}
+
+std::optional<double> LargestSpeedUp(const Comparison& comparison) {
+  const Result* base = Baseline(comparison);
+  if (base == nullptr || comparison.work_per_rank <= 0) return {};
+  return static_cast<double>(base->summary->step) / static_cast<double>(comparison.work_per_rank);
+}
+
+Bytes PeakBytes(const Summary& summary) {
+  return summary.peak_bytes[static_cast<size_t>(summary.fullest_rank())];
+}
+
+TimeNs SumOfStalls(const Summary& summary, StallCategory category) {
+  TimeNs sum = 0;
+  for (const StallsByCategory& rank : summary.stalls.stalls) {
+    sum += rank[static_cast<size_t>(category)];
+  }
+  return sum;
+}
+
+TimeNs MeanStall(const Summary& summary, StallCategory category) {
+  return DivideHalfUp(SumOfStalls(summary, category), Ranks(summary));
+}
+
+TimeNs MeanBusy(const Summary& summary) {
+  const std::vector<TimeNs>& busy = summary.stalls.busy;
+  return DivideHalfUp(std::accumulate(busy.begin(), busy.end(), TimeNs{0}), Ranks(summary));
+}
+
+double StallShare(const Summary& summary, StallCategory category) {
+  if (summary.makespan == 0) return 0;
+  return static_cast<double>(SumOfStalls(summary, category)) /
+         (static_cast<double>(summary.makespan) * static_cast<double>(Ranks(summary)));
+}
+
+bool DefersWeightGrads(const Summary& summary) { return summary.peak_waiting_w > 1; }
+
+}  // namespace spiritlevel

@@ -1,0 +1,34 @@
+// Figures of a Result that more than one report shows.
+#pragma once
+
+#include <optional>
+
+#include "report/result.h"
+
+namespace spiritlevel {
+
+// It ran and the checker found nothing.
+bool Ran(const Result& result);
+
+// 1F1B of the comparison, if it ran.
+const Result* Baseline(const Comparison& comparison);
+
+// How many times as fast as 1F1B, by step; nothing where one of the two did not run.
+std::optional<double> SpeedUp(const Result& result, const Comparison& comparison);
+
+// The most that any schedule could gain over 1F1B: no rank can be done before its own work is.
+std::optional<double> LargestSpeedUp(const Comparison& comparison);
+
+Bytes PeakBytes(const Summary& summary);  // of the fullest rank
+
+TimeNs SumOfStalls(const Summary& summary, StallCategory category);  // over ranks
+TimeNs MeanStall(const Summary& summary, StallCategory category);    // a rank
+TimeNs MeanBusy(const Summary& summary);                             // a rank
+// Share of ranks x makespan; over all categories they sum to the bubble fraction.
+double StallShare(const Summary& summary, StallCategory category);
+
+// It holds weight gradients back (a BW, or a W right after its B, counts one at a time), so that
+// what it gains depends on B and W really being separate.
+bool DefersWeightGrads(const Summary& summary);
+
+}  // namespace spiritlevel

@@ -1,0 +1,77 @@
+#include "report/json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "report/advice.h"
+#include "report/figures.h"
+
+namespace spiritlevel {
+namespace {
+
+using Json = nlohmann::ordered_json;  // keys in the order in which they are documented
+
+template <class T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json StallsOf(const Summary& summary) {
+  Json stalls = Json::object();
+  for (int i = 0; i < kNumStallCategories; ++i) {
+    const auto category = static_cast<StallCategory>(i);
+    stalls[std::string(Name(category))] = SumOfStalls(summary, category);
+  }
+  return stalls;
+}
+
+// Every number of a schedule that ran; null for each where it did not.
+void AddNumbers(const std::optional<Summary>& summary, Json& json) {
+  const auto add = [&](const char* key, auto value_of) {
+    json[key] = summary ? Json(value_of(*summary)) : Json(nullptr);
+  };
+  add("makespan_ns", [](const Summary& s) { return s.makespan; });
+  add("max_rank_span_ns", [](const Summary& s) { return s.max_rank_span; });
+  add("period_ns", [](const Summary& s) { return s.period; });
+  add("step_ns", [](const Summary& s) { return s.step; });
+  add("bubble_rate", [](const Summary& s) { return s.bubble_rate; });
+  add("bubble_fraction", [](const Summary& s) { return s.bubble_fraction; });
+  add("peak_bytes", [](const Summary& s) { return s.peak_bytes; });
+  add("peak_activation_bytes", [](const Summary& s) { return s.peak_activation_bytes; });
+  add("busy_ns", [](const Summary& s) { return s.stalls.busy; });
+  add("stalls_ns", [](const Summary& s) { return StallsOf(s); });
+  add("peak_waiting_b", [](const Summary& s) { return s.peak_waiting_b; });
+  add("peak_waiting_w", [](const Summary& s) { return s.peak_waiting_w; });
+  add("pp_bytes", [](const Summary& s) { return s.pp_bytes; });
+  add("parameter_copies", [](const Summary& s) { return s.parameter_copies; });
+}
+
+Json ResultOf(const Result& result, const Comparison& comparison) {
+  Json json;
+  json["schedule"] = result.schedule;
+  AddNumbers(result.summary, json);
+  json["fits"] = result.summary.has_value() && result.fits;
+  json["valid"] = Ran(result);
+  json["reason"] = result.reason;
+  json["speedup_over_1f1b"] = OrNull(SpeedUp(result, comparison));
+  return json;
+}
+
+}  // namespace
+
+std::string ToJson(const Comparison& comparison) {
+  Json json;
+  json["scenario"] = comparison.scenario;
+  json["ranks"] = comparison.ranks;
+  json["micro_batches"] = comparison.micro_batches;
+  json["memory_limit_bytes"] = OrNull(comparison.memory_limit);
+  json["posting"] = comparison.posting;
+  json["tail"] = comparison.tail;
+  json["warnings"] = comparison.warnings;
+  json["results"] = Json::array();
+  for (const Result& r : comparison.results) json["results"].push_back(ResultOf(r, comparison));
+  json["advice"] = Advise(comparison);
+  // A name may come from a file that is not UTF-8; better a replaced letter than no result.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace spiritlevel

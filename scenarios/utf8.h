@@ -1,0 +1,21 @@
+// Internal to scenarios/.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace spiritlevel {
+
+// True for well-formed UTF-8: no stray or missing bytes, no overlong forms, no surrogates, nothing
+// above U+10FFFF.
+bool IsUtf8(std::string_view text);
+
+// True where a character would command a terminal rather than show (C0, delete, C1). `text` is
+// well-formed UTF-8.
+bool HasControlCharacter(std::string_view text);
+
+// Text of the user's, fit to stand in one line of a message: control characters become '?', and
+// what is longer than `most` bytes is cut between characters and ends in "...".
+std::string Shown(std::string_view text, size_t most = 100);
+
+}  // namespace spiritlevel

@@ -1,0 +1,150 @@
+#include "report/json.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <vector>
+
+#include "report/figures.h"
+#include "tests/report/comparison_for_test.h"
+
+namespace spiritlevel {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const std::vector<std::string> kResultKeys = {"schedule",
+                                              "makespan_ns",
+                                              "max_rank_span_ns",
+                                              "period_ns",
+                                              "step_ns",
+                                              "bubble_rate",
+                                              "bubble_fraction",
+                                              "peak_bytes",
+                                              "peak_activation_bytes",
+                                              "busy_ns",
+                                              "stalls_ns",
+                                              "peak_waiting_b",
+                                              "peak_waiting_w",
+                                              "pp_bytes",
+                                              "parameter_copies",
+                                              "fits",
+                                              "valid",
+                                              "reason",
+                                              "speedup_over_1f1b"};
+
+// 7 ranks: dualpipe cannot run.
+ScenarioForTest Scenario() {
+  return {.ranks = 7,
+          .micro_batches = 14,
+          .cost = {.forward = 2,
+                   .input_grad = 2,
+                   .weight_grad = 2,
+                   .activation = 100,
+                   .weight_state = 40},
+          .common = {.hop = {.latency = 1, .bytes = 10}, .static_bytes = 1000},
+          .memory_limit = 1900};
+}
+
+std::vector<std::string> Keys(const Json& json) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : json.items()) keys.push_back(key);
+  return keys;
+}
+
+TEST(Json, TopLevelFieldsAreThere) {
+  const Json json = Json::parse(ToJson(Compare(Scenario())));
+  EXPECT_EQ(json["scenario"], "made in a test");
+  EXPECT_EQ(json["ranks"], 7);
+  EXPECT_EQ(json["micro_batches"], 14);
+  EXPECT_EQ(json["memory_limit_bytes"], 1900);
+  EXPECT_EQ(json["posting"], "ideal");
+  EXPECT_EQ(json["tail"], "barrier");
+  EXPECT_EQ(json["results"].size(), AllSchedules().size());
+  EXPECT_TRUE(json["advice"].is_string());
+  EXPECT_TRUE(json["warnings"].is_array());
+}
+
+TEST(Json, EveryResultHasEveryKeyInOrder) {
+  const Json json = Json::parse(ToJson(Compare(Scenario())));
+  for (const Json& result : json["results"]) EXPECT_EQ(Keys(result), kResultKeys);
+}
+
+TEST(Json, NumbersAreThoseOfTheSummary) {
+  const Comparison comparison = Compare(Scenario());
+  const Json json = Json::parse(ToJson(comparison));
+  for (size_t i = 0; i < comparison.results.size(); ++i) {
+    const Result& result = comparison.results[i];
+    const Json& r = json["results"][i];
+    EXPECT_EQ(r["schedule"], result.schedule);
+    EXPECT_EQ(r["reason"], result.reason);
+    if (!result.summary) continue;
+    const Summary& s = *result.summary;
+    EXPECT_EQ(r["makespan_ns"], s.makespan);
+    EXPECT_EQ(r["max_rank_span_ns"], s.max_rank_span);
+    EXPECT_EQ(r["period_ns"], s.period);
+    EXPECT_EQ(r["step_ns"], s.step);
+    EXPECT_EQ(r["bubble_rate"].get<double>(), s.bubble_rate);
+    EXPECT_EQ(r["bubble_fraction"].get<double>(), s.bubble_fraction);
+    EXPECT_EQ(r["peak_bytes"].get<std::vector<Bytes>>(), s.peak_bytes);
+    EXPECT_EQ(r["peak_activation_bytes"].get<std::vector<Bytes>>(), s.peak_activation_bytes);
+    EXPECT_EQ(r["busy_ns"].get<std::vector<TimeNs>>(), s.stalls.busy);
+    EXPECT_EQ(r["peak_waiting_b"], s.peak_waiting_b);
+    EXPECT_EQ(r["peak_waiting_w"], s.peak_waiting_w);
+    EXPECT_EQ(r["pp_bytes"], s.pp_bytes);
+    EXPECT_EQ(r["parameter_copies"], s.parameter_copies);
+    EXPECT_EQ(r["fits"], result.fits);
+    EXPECT_EQ(r["valid"], true);
+  }
+}
+
+TEST(Json, StallsHaveAllCategoriesAndFillUpRanksTimesMakespan) {
+  const Json json = Json::parse(ToJson(Compare(Scenario(), {"1f1b", "zb-v"})));
+  for (const Json& r : json["results"]) {
+    EXPECT_EQ(Keys(r["stalls_ns"]),
+              (std::vector<std::string>{"dependency", "imbalance", "transfer", "memory",
+                                        "collective", "optimizer", "launch"}));
+    TimeNs sum = 0;
+    for (const auto& [category, time] : r["stalls_ns"].items()) sum += time.get<TimeNs>();
+    for (const Json& busy : r["busy_ns"]) sum += busy.get<TimeNs>();
+    EXPECT_EQ(sum, 7 * r["makespan_ns"].get<TimeNs>());
+  }
+}
+
+TEST(Json, KnownNumbersOfOneFOneB) {
+  // 8 ranks, 16 micro-batches, F = B = W = 1: (16 + 8 - 1) x 3 = 69 units, 21 of them bubble.
+  ScenarioForTest scenario{.cost = {.forward = 1, .input_grad = 1, .weight_grad = 1}};
+  const Json r = Json::parse(ToJson(Compare(scenario, {"1f1b"})))["results"][0];
+  EXPECT_EQ(r["makespan_ns"], 69);
+  EXPECT_EQ(r["step_ns"], 69);
+  EXPECT_NEAR(r["bubble_rate"].get<double>(), 21.0 / 69, 1e-12);
+  EXPECT_EQ(r["stalls_ns"]["dependency"], 8 * 21);
+  EXPECT_EQ(r["speedup_over_1f1b"], 1.0);
+}
+
+TEST(Json, AScheduleThatCannotRunHasNullsAndItsReason) {
+  const Json r = Json::parse(ToJson(Compare(Scenario(), {"dualpipe"})))["results"][0];
+  for (const std::string& key : kResultKeys) {
+    if (key == "schedule" || key == "fits" || key == "valid" || key == "reason") continue;
+    EXPECT_TRUE(r[key].is_null()) << key;
+  }
+  EXPECT_EQ(r["fits"], false);
+  EXPECT_EQ(r["valid"], false);
+  EXPECT_THAT(r["reason"].get<std::string>(), testing::HasSubstr("even number of ranks"));
+}
+
+TEST(Json, NoLimitIsNull) {
+  ScenarioForTest scenario = Scenario();
+  scenario.memory_limit.reset();
+  EXPECT_TRUE(Json::parse(ToJson(Compare(scenario, {"1f1b"})))["memory_limit_bytes"].is_null());
+}
+
+TEST(Json, ANameThatIsNotUtf8StillGivesJson) {
+  Comparison comparison = Compare(Scenario(), {"1f1b"});
+  comparison.scenario = "na\xefve";
+  EXPECT_TRUE(Json::accept(ToJson(comparison)));
+}
+
+}  // namespace
+}  // namespace spiritlevel

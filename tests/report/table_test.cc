@@ -1,0 +1,166 @@
+#include "report/table.h"
+
+#include <gmock/gmock.h>
+
+#include <sstream>
+
+#include "report/figures.h"
+#include "report/text.h"
+#include "tests/report/comparison_for_test.h"
+
+namespace spiritlevel {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr Bytes kGiB = Bytes{1} << 30;
+
+// GPT 1.5B of the zero-bubble paper, on 8 ranks.
+ScenarioForTest Gpt() {
+  return {
+      .ranks = 8,
+      .micro_batches = 24,
+      .cost = {.forward = 18'522'000,
+               .input_grad = 18'086'000,
+               .weight_grad = 9'337'000,
+               .activation = 3'708'813'312,
+               .weight_state = 1'358'954'496},
+      .common = {.hop = {.latency = 601'000, .bytes = 28'311'552}, .static_bytes = 3'057'647'616},
+      .memory_limit = 50 * kGiB,
+      .stages_per_rank = 3};
+}
+
+// The row of a schedule, its mark included.
+std::string RowOf(const std::string& table, std::string_view schedule) {
+  std::istringstream lines(table);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.size() < 3 || line.compare(2, schedule.size(), schedule) != 0) continue;
+    if (line.substr(2).find(' ') == schedule.size()) return line;
+  }
+  return "";
+}
+
+TEST(CompareTable, HasARowForEverySchedule) {
+  const std::string table = CompareTable(Compare(Gpt()));
+  for (const ScheduleInfo& info : AllSchedules()) {
+    EXPECT_NE(RowOf(table, info.name), "") << info.name << "\n" << table;
+  }
+}
+
+TEST(CompareTable, FitsATerminalOf100Columns) {
+  EXPECT_LE(LongestLine(CompareTable(Compare(Gpt()))), kTerminalColumns);
+  ScenarioForTest large = Gpt();
+  large.ranks = 32;
+  large.micro_batches = 256;
+  large.common.optimizer = 20'000'000;
+  EXPECT_LE(LongestLine(CompareTable(Compare(large))), kTerminalColumns);
+}
+
+TEST(CompareTable, SaysFirstWhatAnyScheduleCouldGain) {
+  // 1F1B: (24 + 7) x 45.945 ms + 54 x 0.601 ms; own work: 24 x 45.945 ms.
+  EXPECT_THAT(CompareTable(Compare(Gpt())),
+              HasSubstr("1f1b takes 1.457 s a step; each rank's own work is 1.103 s:\n"
+                        "no schedule can be more than 1.32x as fast.\n"));
+}
+
+TEST(CompareTable, ShowsTheNumbersOfARow) {
+  const std::string row = RowOf(CompareTable(Compare(Gpt())), "1f1b");
+  // Step, speed-up, bubble rate and fraction, dependency and transfer stalls, peak and its rank,
+  // waiting for B and W, sent, copies, fits.
+  EXPECT_THAT(row, testing::MatchesRegex(
+                       "..1f1b +1\\.457 +1\\.00x +24\\.3 +24\\.3 +[0-9.]+ +[0-9.]+ +30\\.48 +0 +8 "
+                       "+1 +8\\.86 +1 +yes"));
+}
+
+TEST(CompareTable, SaysWhichFitAndMarksTheOneAdvised) {
+  const std::string table = CompareTable(Compare(Gpt()));
+  EXPECT_THAT(RowOf(table, "zb-h2"), testing::EndsWith("no"));
+  EXPECT_THAT(RowOf(table, "zb-h1"), testing::EndsWith("yes"));
+  EXPECT_THAT(RowOf(table, "interleaved-zb"), testing::StartsWith("* "));
+  EXPECT_THAT(RowOf(table, "zb-h1"), testing::StartsWith("  "));
+  EXPECT_THAT(table, HasSubstr("\nadvice: use interleaved-zb"));
+}
+
+TEST(CompareTable, LeavesOutStallsThatNowhereOccurAndSaysWhich) {
+  ScenarioForTest scenario = Gpt();
+  const std::string table = CompareTable(Compare(scenario));
+  EXPECT_THAT(table, HasSubstr("dep dependency, xfer transfer;"));
+  EXPECT_THAT(table, HasSubstr("nowhere any: imbalance, memory, collective, optimizer,"));
+  scenario.common.launch = 1'000'000;
+  EXPECT_THAT(CompareTable(Compare(scenario)), HasSubstr("lnch launch"));
+}
+
+TEST(CompareTable, AScheduleThatCannotRunShowsItsReasonWrapped) {
+  ScenarioForTest scenario = Gpt();
+  scenario.ranks = 7;
+  scenario.micro_batches = 21;
+  const std::string table = CompareTable(Compare(scenario));
+  EXPECT_THAT(RowOf(table, "dualpipe"), HasSubstr("cannot run: dualpipe needs an even number"));
+  EXPECT_LE(LongestLine(table), kTerminalColumns);
+  EXPECT_THAT(table, HasSubstr("or dualpipe-v"));
+}
+
+TEST(CompareTable, NotesOfRowsThatRunAreFootnotes) {
+  // Fewer micro-batches than ranks: legal, with a warning.
+  ScenarioForTest scenario = Gpt();
+  scenario.micro_batches = 4;
+  const std::string table = CompareTable(Compare(scenario, {"1f1b", "zb-h1"}));
+  EXPECT_THAT(RowOf(table, "1f1b"), testing::EndsWith("[1]"));
+  EXPECT_THAT(table, HasSubstr("\n[1] legal, but 4 micro-batches cannot fill 8 ranks"));
+}
+
+TEST(CompareTable, CountsMessagesWhereTheirSizeIsNotGiven) {
+  ScenarioForTest scenario = Gpt();
+  scenario.common.hop.bytes = 0;
+  const std::string table = CompareTable(Compare(scenario, {"1f1b"}));
+  EXPECT_THAT(table, HasSubstr("msgs"));
+  EXPECT_THAT(RowOf(table, "1f1b"), HasSubstr(" 336 "));  // 2 x 7 hops x 24 micro-batches
+}
+
+TEST(CompareTable, UsesBinaryUnitsOnly) {
+  const std::string table = CompareTable(Compare(Gpt()));
+  EXPECT_THAT(table, HasSubstr("GiB"));
+  EXPECT_THAT(table, Not(HasSubstr("GB")));
+}
+
+TEST(CompareTable, StallsAddUpToTheBubbleFraction) {
+  const Comparison comparison = Compare(Gpt());
+  for (const Result& result : comparison.results) {
+    double sum = 0;
+    for (int i = 0; i < kNumStallCategories; ++i) {
+      sum += StallShare(*result.summary, static_cast<StallCategory>(i));
+    }
+    EXPECT_NEAR(sum, result.summary->bubble_fraction, 1e-12) << result.schedule;
+  }
+}
+
+TEST(CompareTable, WithNothingThatRunsThereAreReasonsAndNoLegend) {
+  ScenarioForTest scenario = Gpt();
+  scenario.ranks = 7;
+  Comparison comparison = Compare(scenario, {"dualpipe"});
+  comparison.one_f_one_b.reset();
+  const std::string table = CompareTable(comparison);
+  EXPECT_THAT(table, HasSubstr("cannot run: "));
+  EXPECT_THAT(table, HasSubstr("1f1b cannot run here"));
+  EXPECT_THAT(table, Not(HasSubstr("waiting")));
+  EXPECT_THAT(table, HasSubstr("advice: no schedule can run"));
+}
+
+TEST(CompareTable, ShowsTheWarningsOfTheScenario) {
+  Comparison comparison = Compare(Gpt(), {"1f1b"});
+  comparison.warnings = {"a.textproto:3: weight_grad_us: is tiny"};
+  EXPECT_THAT(CompareTable(comparison), HasSubstr("\nwarning: a.textproto:3: weight_grad_us"));
+}
+
+TEST(CompareTable, AnIllegalScheduleIsNeverSaidToFit) {
+  Comparison comparison = Compare(Gpt(), {"1f1b", "zb-h1"});
+  comparison.results[1].valid = comparison.results[1].fits = false;
+  comparison.results[1].reason = "a pass is missing";
+  const std::string table = CompareTable(comparison);
+  EXPECT_THAT(RowOf(table, "zb-h1"), HasSubstr("illegal"));
+  EXPECT_THAT(table, HasSubstr("[1] a pass is missing"));
+}
+
+}  // namespace
+}  // namespace spiritlevel
