@@ -43,7 +43,8 @@ const Result* Best(const Candidates& candidates) {
   const TimeNs fastest = StepOf(**std::min_element(candidates.begin(), candidates.end(), by_step));
   const auto key = [&](const Result* r) {
     const bool tie = WithinHalfPercent(StepOf(*r), fastest);
-    return std::tuple(!tie, r->schedule != "1f1b", PeakOf(*r), CatalogPlace(*r));
+    return std::tuple(!tie, r->schedule != "1f1b", PeakOf(*r), r->summary->pp_bytes,
+                      r->summary->messages, CatalogPlace(*r));
   };
   return *std::min_element(candidates.begin(), candidates.end(),
                            [&](const Result* a, const Result* b) { return key(a) < key(b); });

@@ -19,8 +19,8 @@
 // stand before the split because they bound every schedule, the split only those that use it.
 //
 // The best is the fastest by step, but steps within 0.5 % count as equal. Of those 1F1B comes
-// first, then the smallest peak memory, then the simpler order: gpipe, interleaved, and so on as
-// the catalog has them. Where B and W are barely split, one that holds no weight gradients back is
+// first, then the smallest peak memory, then the least sent between ranks, then the simpler order:
+// gpipe, interleaved, and so on as the catalog has them. Where B and W are barely split, one that holds no weight gradients back is
 // preferred to any that is not 2 % faster, since the gain of the others is not to be counted on.
 #pragma once
 

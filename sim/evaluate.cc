@@ -1,46 +1,28 @@
 #include "sim/evaluate.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <utility>
 
 #include "base/check.h"
 
+// Out of line, the steps of the hot loop cost more in saved registers than they do themselves.
+#define SPIRITLEVEL_HOT [[gnu::always_inline]] inline
+
 namespace spiritlevel {
 namespace {
 
 constexpr TimeNs kNotYet = -1;
-constexpr size_t kNoSlot = std::numeric_limits<size_t>::max();
 
 }  // namespace
-
-// Out of line, each of these costs more in saved registers than it does itself.
-#define SPIRITLEVEL_HOT [[gnu::always_inline]] inline
-
-SPIRITLEVEL_HOT size_t Evaluator::Layout::Cost(const Op& op) const {
-  return op.stage * cost_stage_stride +
-         static_cast<size_t>(op.micro_batch) * cost_micro_batch_stride +
-         static_cast<size_t>(op.pass);
-}
-
-SPIRITLEVEL_HOT size_t Evaluator::Layout::Hop(const Op& op) const {
-  return (op.pass == Pass::kF ? 0 : backward_hops) + op.stage * hop_stage_stride +
-         static_cast<size_t>(op.micro_batch) * hop_micro_batch_stride;
-}
-
-SPIRITLEVEL_HOT size_t Evaluator::Layout::Input(const Op& op) const {
-  return (op.pass == Pass::kF ? 0 : backward_arrivals) + op.stage * micro_batches +
-         static_cast<size_t>(op.micro_batch);
-}
 
 Evaluator::Evaluator(const Costs& costs) : costs_(costs) {
   const int rows = costs.varies_by_micro_batch() ? costs.num_micro_batches() : 1;
   if (costs.varies_by_micro_batch()) {
-    layout_.cost_micro_batch_stride = kNumPasses;
-    layout_.cost_stage_stride = static_cast<size_t>(kNumPasses * rows);
+    cost_micro_batch_stride_ = kNumPasses;
+    cost_stage_stride_ = static_cast<size_t>(kNumPasses * rows);
   }
-  op_costs_.reserve(static_cast<size_t>(costs.num_stages()) * layout_.cost_stage_stride);
+  op_costs_.reserve(static_cast<size_t>(costs.num_stages()) * cost_stage_stride_);
   for (int stage = 0; stage < costs.num_stages(); ++stage) {
     for (int i = 0; i < rows; ++i) {
       const StageCost& c = costs.of(stage, i);
@@ -54,70 +36,25 @@ Evaluator::Evaluator(const Costs& costs) : costs_(costs) {
   }
 }
 
-void Evaluator::PrepareHops(const Schedule& schedule) {
-  const int rows = schedule.one_rank_per_stage() ? 1 : schedule.num_micro_batches();
-  layout_.hop_stage_stride = static_cast<size_t>(rows);
-  layout_.hop_micro_batch_stride = schedule.one_rank_per_stage() ? 0 : 1;
-  const int stages = schedule.num_stages();
-  layout_.backward_hops = static_cast<size_t>(stages) * layout_.hop_stage_stride;
-  hops_.assign(2 * layout_.backward_hops, Hop{});
-  std::map<std::pair<int, int>, int32_t> links;
-  const auto hop_between = [&](int from, int to) {
-    if (from == to) return Hop{.link = kWithinRank, .to_rank = to};
-    const auto [found, is_new] = links.try_emplace({from, to}, static_cast<int32_t>(links.size()));
-    return Hop{.link = found->second, .to_rank = to};
-  };
-  for (int stage = 0; stage + 1 < stages; ++stage) {
-    for (int i = 0; i < rows; ++i) {
-      const int below = schedule.rank_of(stage, i);
-      const int above = schedule.rank_of(stage + 1, i);
-      const size_t row = static_cast<size_t>(i);
-      hops_[static_cast<size_t>(stage) * layout_.hop_stage_stride + row] =
-          hop_between(below, above);
-      hops_[layout_.backward_hops + static_cast<size_t>(stage + 1) * layout_.hop_stage_stride +
-            row] = hop_between(above, below);
-    }
-  }
-  link_free_.assign(links.size(), 0);
-}
-
-void Evaluator::StartIteration(const Schedule& schedule) {
-  std::fill(arrivals_.begin(), arrivals_.end(), kNotYet);
-  // Nothing stands before the first stage's forwards and the last stage's backwards.
-  const auto forwards = arrivals_.begin();
-  std::fill(forwards, forwards + static_cast<std::ptrdiff_t>(layout_.micro_batches), 0);
-  std::fill(arrivals_.end() - static_cast<std::ptrdiff_t>(layout_.micro_batches), arrivals_.end(),
-            0);
-  for (int rank = schedule.num_ranks() - 1; rank >= 0; --rank) {
-    const std::span<const Op> ops = schedule.ops(rank);
-    RankState& state = ranks_[static_cast<size_t>(rank)];
-    state.next = ops.data();
-    state.end = ops.data() + ops.size();
-    runnable_.push_back(rank);
-  }
-}
-
 // Takes ranks as far as their inputs reach until none can go on.
 //
-// Everything it needs lies in the object itself, and the object in registers or on the stack: read
-// through the Evaluator, each number would have to be loaded again after each write to an array.
+// All it needs lies in the object itself, and the object in registers or on the stack: read through
+// the Evaluator, each number would have to be loaded again after each write to an array.
 class Evaluator::Walk {
  public:
   explicit Walk(Evaluator& evaluator)
-      : layout_(evaluator.layout_),
-        costs_(evaluator.costs_),
-        hop_cost_(evaluator.costs_.common().hop),
+      : costs_(evaluator.costs_),
+        hop_busy_(evaluator.costs_.common().hop.busy),
+        hop_latency_(evaluator.costs_.common().hop.latency),
         launch_(evaluator.costs_.common().launch),
-        op_costs_(evaluator.op_costs_.data()),
-        hops_(evaluator.hops_.data()),
-        ranks_(evaluator.ranks_.data()),
-        arrivals_(evaluator.arrivals_.data()),
-        link_free_(evaluator.link_free_.data()),
+        cost_stride_(evaluator.cost_micro_batch_stride_),
+        hop_stride_(evaluator.hop_micro_batch_stride_),
+        rows_(evaluator.rows_.data()),
         runnable_(evaluator.runnable_.data()),
         num_runnable_(evaluator.runnable_.size()) {}
 
   SPIRITLEVEL_HOT void Run() {
-    while (num_runnable_ > 0) RunRank(ranks_[runnable_[--num_runnable_]]);
+    while (num_runnable_ > 0) RunRank(*runnable_[--num_runnable_]);
   }
 
  private:
@@ -129,28 +66,31 @@ class Evaluator::Walk {
     Bytes peak = rank.peak;
     for (; next != end; ++next) {
       const Op op = *next;
+      const Row& row = RowOf(op);
       TimeNs start = free;
-      size_t slot = 0;
-      if (op.pass != Pass::kW) {
-        slot = layout_.Input(op);
-        if (IsMissing(slot, rank)) break;
-        start = std::max(start, arrivals_[slot]);
+      if (row.in != nullptr) {
+        if (IsMissing(row.in + op.micro_batch, rank)) break;
+        start = std::max(start, row.in[op.micro_batch]);
       }
-      OpCost cost = op_costs_[layout_.Cost(op)];
+      const OpCost* cost = &CostOf(row, op);
+      OpCost of_pair;
       if (op.overlaps_next) [[unlikely]] {
         const Op second = next[1];
-        const size_t second_slot = layout_.Input(second);
-        if (IsMissing(second_slot, rank)) break;
-        start = std::max(start, arrivals_[second_slot]);
-        cost = CostOfPair(op, second);
-        Deliver(second, second_slot, start + launch_ + cost.duration);
-        ++next;
+        const Row& second_row = RowOf(second);
+        if (IsMissing(second_row.in + second.micro_batch, rank)) break;
+        start = std::max(start, second_row.in[second.micro_batch]);
+        of_pair = CostOfPair(op, second);
+        cost = &of_pair;
       }
-      free = start + launch_ + cost.duration;
-      live += cost.grow;
+      free = start + launch_ + cost->duration;
+      live += cost->grow;
       peak = std::max(peak, live);
-      live -= cost.shrink;
-      if (op.pass != Pass::kW) Deliver(op, slot, free);
+      live -= cost->shrink;
+      Deliver(row, op, free);
+      if (op.overlaps_next) [[unlikely]] {
+        ++next;
+        Deliver(RowOf(*next), *next, free);  // second on a link they share
+      }
     }
     rank.next = next;
     rank.free = free;
@@ -158,55 +98,149 @@ class Evaluator::Walk {
     rank.peak = peak;
   }
 
-  SPIRITLEVEL_HOT bool IsMissing(size_t slot, RankState& rank) const {
-    if (arrivals_[slot] != kNotYet) return false;
-    rank.waits_for = slot;
-    return true;
+  SPIRITLEVEL_HOT const Row& RowOf(const Op& op) const {
+    return rows_[op.stage * size_t{kNumPasses} + static_cast<size_t>(op.pass)];
+  }
+
+  SPIRITLEVEL_HOT const OpCost& CostOf(const Row& row, const Op& op) const {
+    return row.cost[static_cast<size_t>(op.micro_batch) * cost_stride_];
   }
 
   OpCost CostOfPair(const Op& first, const Op& second) const {
-    const OpCost& a = op_costs_[layout_.Cost(first)];
-    const OpCost& b = op_costs_[layout_.Cost(second)];
+    const OpCost& a = CostOf(RowOf(first), first);
+    const OpCost& b = CostOf(RowOf(second), second);
     return {costs_.overlapped_duration(first, second), a.grow + b.grow, a.shrink + b.shrink};
   }
 
-  // The result of `op`, whose own input came in `slot`, is made at `end`.
-  SPIRITLEVEL_HOT void Deliver(const Op& op, size_t slot, TimeNs end) {
-    const struct Hop hop = hops_[layout_.Hop(op)];
-    // The next stage's row of arrivals, or the one before.
-    slot = op.pass == Pass::kF ? slot + layout_.micro_batches : slot - layout_.micro_batches;
-    if (hop.link < 0) {
-      // Within the rank: its own order already makes the reader wait.
-      if (hop.link == kWithinRank) arrivals_[slot] = end;
-      return;
-    }
-    TimeNs& link_free = link_free_[hop.link];
-    link_free = std::max(link_free, end) + hop_cost_.busy;
-    arrivals_[slot] = link_free + hop_cost_.latency;
-    RankState& reader = ranks_[hop.to_rank];
-    if (reader.waits_for != slot) return;
-    reader.waits_for = kNoSlot;
-    runnable_[num_runnable_++] = hop.to_rank;
+  SPIRITLEVEL_HOT static bool IsMissing(const Arrival* input, RankState& rank) {
+    if (*input != kNotYet) return false;
+    rank.waits_for = input;
+    return true;
   }
 
-  const Layout layout_;
+  // What `op` makes is there at `end`.
+  SPIRITLEVEL_HOT void Deliver(const Row& row, const Op& op, TimeNs end) {
+    if (row.out == nullptr) return;
+    Arrival* const arrival = row.out + op.micro_batch;
+    const Hop& hop = row.hop[static_cast<size_t>(op.micro_batch) * hop_stride_];
+    if (hop.link_free == nullptr) {
+      *arrival = end;  // the rank's own order already makes the reader wait
+      return;
+    }
+    const TimeNs link_free = std::max(*hop.link_free, end) + hop_busy_;
+    *hop.link_free = link_free;
+    *arrival = link_free + hop_latency_;
+    if (hop.reader->waits_for != arrival) return;
+    hop.reader->waits_for = nullptr;
+    runnable_[num_runnable_++] = hop.reader;
+  }
+
   const Costs& costs_;
-  const HopCost hop_cost_;
+  const TimeNs hop_busy_;
+  const TimeNs hop_latency_;
   const TimeNs launch_;
-  const OpCost* const op_costs_;
-  const struct Hop* const hops_;
-  RankState* const ranks_;
-  TimeNs* const arrivals_;
-  TimeNs* const link_free_;
-  int* const runnable_;  // a stack; a rank stands in it once at most
+  const size_t cost_stride_;
+  const size_t hop_stride_;
+  const Row* const rows_;
+  RankState** const runnable_;  // a stack; a rank stands in it once at most
   size_t num_runnable_;
 };
 
-// When the first of `ops` started, whose arrivals are all known by now. Recomputed, so that the
+void Evaluator::PrepareHops(const Schedule& schedule) {
+  const int rows = schedule.one_rank_per_stage() ? 1 : schedule.num_micro_batches();
+  hop_stage_stride_ = static_cast<size_t>(rows);
+  hop_micro_batch_stride_ = schedule.one_rank_per_stage() ? 0 : 1;
+  const int stages = schedule.num_stages();
+  const size_t backward = static_cast<size_t>(stages) * hop_stage_stride_;
+  hops_.assign(2 * backward, Hop{});
+  // A rank has links to few others; no more are there than hops, so none moves.
+  link_free_.clear();
+  link_free_.reserve(hops_.size());
+  std::map<std::pair<int, int>, TimeNs*> links;
+  const auto hop_between = [&](int from, int to) {
+    RankState* const reader = &ranks_[static_cast<size_t>(to)];
+    if (from == to) return Hop{.link_free = nullptr, .reader = reader};
+    const auto [found, is_new] = links.try_emplace({from, to}, nullptr);
+    if (is_new) found->second = &link_free_.emplace_back(0);
+    return Hop{.link_free = found->second, .reader = reader};
+  };
+  for (int stage = 0; stage + 1 < stages; ++stage) {
+    for (int i = 0; i < rows; ++i) {
+      const int below = schedule.rank_of(stage, i);
+      const int above = schedule.rank_of(stage + 1, i);
+      const size_t at = static_cast<size_t>(stage) * hop_stage_stride_ + static_cast<size_t>(i);
+      hops_[at] = hop_between(below, above);
+      hops_[backward + at + hop_stage_stride_] = hop_between(above, below);
+    }
+  }
+}
+
+void Evaluator::PrepareRows(int stages) {
+  const size_t last = static_cast<size_t>(stages) - 1;
+  Arrival* const forwards = arrivals_.data();
+  Arrival* const backwards = forwards + static_cast<size_t>(stages) * micro_batches_;
+  const Hop* const backward_hops = hops_.data() + static_cast<size_t>(stages) * hop_stage_stride_;
+  rows_.assign(static_cast<size_t>(stages * kNumPasses), Row{});
+  for (size_t stage = 0; stage <= last; ++stage) {
+    Row* const rows = &rows_[stage * kNumPasses];
+    for (size_t pass = 0; pass < kNumPasses; ++pass) {
+      rows[pass].cost = &op_costs_[stage * cost_stage_stride_ + pass];
+    }
+    Row& forward = rows[static_cast<size_t>(Pass::kF)];
+    forward.in = forwards + stage * micro_batches_;
+    forward.out = stage == last ? nullptr : forward.in + micro_batches_;
+    forward.hop = hops_.data() + stage * hop_stage_stride_;
+    for (const Pass pass : {Pass::kB, Pass::kBW}) {
+      Row& backward = rows[static_cast<size_t>(pass)];
+      backward.in = backwards + stage * micro_batches_;
+      backward.out = stage == 0 ? nullptr : backward.in - micro_batches_;
+      backward.hop = backward_hops + stage * hop_stage_stride_;
+    }
+  }
+}
+
+void Evaluator::Prepare(const Schedule& schedule) {
+  SPIRITLEVEL_CHECK(costs_.num_stages() == schedule.num_stages() &&
+                        costs_.num_micro_batches() == schedule.num_micro_batches(),
+                    "costs are for the schedule's stages and micro-batches");
+  micro_batches_ = static_cast<size_t>(schedule.num_micro_batches());
+  arrivals_.resize(2 * static_cast<size_t>(schedule.num_stages()) * micro_batches_);
+  const int ranks = schedule.num_ranks();
+  ranks_.assign(static_cast<size_t>(ranks), RankState{});
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto held = static_cast<int>(schedule.stages_of(rank).size());
+    ranks_[static_cast<size_t>(rank)].live = costs_.static_bytes(held, ranks);
+  }
+  PrepareHops(schedule);
+  PrepareRows(schedule.num_stages());
+  result_ = Result{};
+}
+
+void Evaluator::StartIteration(const Schedule& schedule) {
+  std::fill(arrivals_.begin(), arrivals_.end(), kNotYet);
+  // Nothing stands before the first stage's forwards and the last stage's backwards.
+  const auto one_stage = static_cast<std::ptrdiff_t>(micro_batches_);
+  std::fill(arrivals_.begin(), arrivals_.begin() + one_stage, 0);
+  std::fill(arrivals_.end() - one_stage, arrivals_.end(), 0);
+  runnable_.clear();
+  for (int rank = schedule.num_ranks() - 1; rank >= 0; --rank) {
+    const std::span<const Op> ops = schedule.ops(rank);
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    state.next = ops.data();
+    state.end = ops.data() + ops.size();
+    runnable_.push_back(&state);
+  }
+}
+
+// When the first of `ops` started, whose inputs are all there by now. Worked out again, so that the
 // hot loop need not ask of every op whether it is the first.
 TimeNs Evaluator::FirstStart(std::span<const Op> ops, TimeNs lane_free) const {
-  TimeNs start = std::max(lane_free, arrivals_[layout_.Input(ops[0])]);
-  if (ops[0].overlaps_next) start = std::max(start, arrivals_[layout_.Input(ops[1])]);
+  const auto arrival = [&](const Op& op) {
+    const Row& row = rows_[op.stage * size_t{kNumPasses} + static_cast<size_t>(op.pass)];
+    return row.in[op.micro_batch];
+  };
+  TimeNs start = std::max(lane_free, arrival(ops[0]));
+  if (ops[0].overlaps_next) start = std::max(start, arrival(ops[1]));
   return start + costs_.common().launch;
 }
 
@@ -222,25 +256,6 @@ TimeNs Evaluator::ApplyTail(Tail tail) {
   return makespan;
 }
 
-void Evaluator::Prepare(const Schedule& schedule) {
-  SPIRITLEVEL_CHECK(costs_.num_stages() == schedule.num_stages() &&
-                        costs_.num_micro_batches() == schedule.num_micro_batches(),
-                    "costs are for the schedule's stages and micro-batches");
-  layout_.micro_batches = static_cast<size_t>(schedule.num_micro_batches());
-  layout_.backward_arrivals = static_cast<size_t>(schedule.num_stages()) * layout_.micro_batches;
-  arrivals_.resize(2 * layout_.backward_arrivals);
-  PrepareHops(schedule);
-  const size_t ranks = static_cast<size_t>(schedule.num_ranks());
-  ranks_.assign(ranks, RankState{});
-  for (size_t r = 0; r < ranks; ++r) {
-    const auto held = static_cast<int>(schedule.stages_of(static_cast<int>(r)).size());
-    ranks_[r].live = costs_.static_bytes(held, schedule.num_ranks());
-    ranks_[r].waits_for = kNoSlot;
-  }
-  runnable_.reserve(ranks);
-  result_ = Result{};
-}
-
 const Evaluator::Result& Evaluator::Evaluate(const Schedule& schedule, Tail tail, int iterations) {
   Prepare(schedule);
   const size_t ranks = ranks_.size();
@@ -249,7 +264,6 @@ const Evaluator::Result& Evaluator::Evaluate(const Schedule& schedule, Tail tail
   for (int i = 0; i < iterations; ++i) {
     StartIteration(schedule);
     Walk(*this).Run();
-    runnable_.clear();
     TimeNs period = 0;
     for (size_t r = 0; r < ranks; ++r) {
       SPIRITLEVEL_CHECK(ranks_[r].next == ranks_[r].end,

@@ -39,60 +39,62 @@ class Evaluator {
     Bytes shrink = 0;
   };
 
+  // An entry of arrivals_: when the input of a forward or backward of a stage and micro-batch is
+  // there; kNotYet until known.
+  using Arrival = TimeNs;
+
   struct RankState {
     const Op* next = nullptr;
     const Op* end = nullptr;
     TimeNs free = 0;
     Bytes live = 0;
     Bytes peak = 0;
-    size_t waits_for = 0;  // a slot of arrivals_
+    const Arrival* waits_for = nullptr;
   };
 
-  // Where what an op makes goes: over a link to another rank, or one of these.
-  static constexpr int32_t kWithinRank = -1;
-  static constexpr int32_t kNowhere = -2;  // the last stage's forward, the first's backward
+  // How what an op makes reaches the rank that waits for it.
   struct Hop {
-    int32_t link = kNowhere;
-    int32_t to_rank = 0;
+    TimeNs* link_free = nullptr;  // null: the reader is on the same rank
+    RankState* reader = nullptr;
   };
 
-  // Where an op's entries stand in the flat arrays.
-  struct Layout {
-    // In op_costs_: by stage, by micro-batch if they differ, by pass.
-    size_t cost_stage_stride = kNumPasses;
-    size_t cost_micro_batch_stride = 0;
-    // In hops_: forwards, then backwards; by stage, and by micro-batch for bidirectional
-    // placements.
-    size_t hop_stage_stride = 1;
-    size_t hop_micro_batch_stride = 0;
-    size_t backward_hops = 0;
-    // In arrivals_: forwards, then backwards; by stage, by micro-batch.
-    size_t micro_batches = 0;
-    size_t backward_arrivals = 0;
-
-    size_t Cost(const Op& op) const;
-    size_t Hop(const Op& op) const;    // of an F, B or BW
-    size_t Input(const Op& op) const;  // likewise
+  // What is known of the ops of one stage and pass, of micro-batch 0 where they differ: pointers
+  // rather than indices, since working those out would take longer than all the rest.
+  struct Row {
+    const OpCost* cost = nullptr;
+    Arrival* in = nullptr;   // by micro-batch; null for W, whose rank's own order suffices
+    Arrival* out = nullptr;  // likewise; null where nobody waits for what it makes
+    const Hop* hop = nullptr;
   };
 
   class Walk;  // the hot loop
 
   void Prepare(const Schedule& schedule);
   void PrepareHops(const Schedule& schedule);
+  void PrepareRows(int stages);
   void StartIteration(const Schedule& schedule);
   TimeNs FirstStart(std::span<const Op> ops, TimeNs lane_free) const;
   TimeNs ApplyTail(Tail tail);
 
   const Costs& costs_;
-  Layout layout_;
+  // By stage, by micro-batch where they differ, by pass.
   std::vector<OpCost> op_costs_;
+  size_t cost_stage_stride_ = kNumPasses;
+  size_t cost_micro_batch_stride_ = 0;
+
+  // Forwards, then backwards; by stage, and by micro-batch for bidirectional placements.
   std::vector<Hop> hops_;
-  // When the input of a forward or backward of a stage and micro-batch is there; kNotYet until
-  // known.
-  std::vector<TimeNs> arrivals_;
+  size_t hop_stage_stride_ = 1;
+  size_t hop_micro_batch_stride_ = 0;
+
+  // Forwards, then backwards; by stage, by micro-batch.
+  std::vector<Arrival> arrivals_;
+  size_t micro_batches_ = 0;
+
+  std::vector<Row> rows_;  // by stage, by pass
   std::vector<RankState> ranks_;
   std::vector<TimeNs> link_free_;
-  std::vector<int> runnable_;
+  std::vector<RankState*> runnable_;
   Result result_;
 };
 

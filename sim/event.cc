@@ -16,60 +16,64 @@ class Reader {
       : program_(program), timeline_(timeline), visit_(visit) {}
 
   void ReadRank(int rank, int iterations) {
-    memory_ = program_.static_memory(rank);
+    node_event_.after = program_.static_memory(rank);
     TimeNs lane_free = 0;
     const NodeId end = program_.iteration_begin(rank, iterations);
     for (NodeId id = program_.rank_begin(rank); id < end; ++id) {
-      const Event event = ComputeEvent(id, rank, lane_free);
-      lane_free = event.end;
-      visit_(event);
+      DescribeNode(id, rank, lane_free);
+      lane_free = node_event_.end;
+      visit_(node_event_);
       const Node& node = program_.nodes()[id];
       for (const MessageId input : node.inputs) {
-        if (input != kNone) visit_(MessageEvent(input, NodeKind::kReceive));
+        if (input != kNone) VisitMessage(input, NodeKind::kReceive);
       }
       for (MessageId m = node.first_output; m < node.first_output + node.num_outputs; ++m) {
-        visit_(MessageEvent(m, NodeKind::kSend));
+        VisitMessage(m, NodeKind::kSend);
       }
     }
   }
 
  private:
-  Event ComputeEvent(NodeId id, int rank, TimeNs lane_free) {
+  void DescribeNode(NodeId id, int rank, TimeNs lane_free) {
     const Node& node = program_.nodes()[id];
     const NodeTimes& times = timeline_.nodes[static_cast<size_t>(id)];
-    Event event{.kind = node.kind, .iteration = node.iteration, .rank = rank};
+    Event& event = node_event_;
+    event.kind = node.kind;
+    event.iteration = node.iteration;
+    event.rank = rank;
     event.parameter_version = node.iteration + (node.kind == NodeKind::kOptimizer ? 1 : 0);
-    if (node.kind == NodeKind::kOp || node.kind == NodeKind::kPair) {
-      event.op = node.op;
-      event.chunk = program_.chunk_of(rank, node.op.stage);
-    }
-    if (node.kind == NodeKind::kPair) {
-      event.second = program_.second_op(node);
-      event.second_chunk = program_.chunk_of(rank, event.second.stage);
-    }
+    DescribeOps(node, rank);
     event.ready = times.ready;
     event.issue = std::max(times.ready, lane_free);
     event.start = times.start;
     event.end = times.end;
     event.live = times.live;
-    event.before = event.during = event.after = memory_;
+    event.before = event.during = event.after;  // what the node before it left
     if (node.cost != kNone) {
       Add(event.during, program_.costs()[node.cost].at_start);
       event.after = event.during;
       Add(event.after, program_.costs()[node.cost].at_end);
-      memory_ = event.after;
     }
-    DescribeInput(node, times.cause, event);
-    return event;
+    DescribeInput(node, times.cause);
   }
 
-  void DescribeInput(const Node& node, MessageId cause, Event& event) const {
-    const MessageId input = cause != kNone ? cause : node.inputs[0];
-    if (input == kNone) return;
-    const Link& link = program_.links()[program_.messages()[input].link];
-    event.message = input;
-    event.peer = link.from_rank;
-    event.bytes = link.hop.bytes;
+  void DescribeOps(const Node& node, int rank) {
+    const bool pair = node.kind == NodeKind::kPair;
+    const bool op = pair || node.kind == NodeKind::kOp;
+    node_event_.op = op ? node.op : Op{};
+    node_event_.chunk = op ? program_.chunk_of(rank, node.op.stage) : 0;
+    node_event_.second = pair ? program_.second_op(node) : Op{};
+    node_event_.second_chunk = pair ? program_.chunk_of(rank, node_event_.second.stage) : 0;
+  }
+
+  void DescribeInput(const Node& node, MessageId cause) {
+    node_event_.message = cause != kNone ? cause : node.inputs[0];
+    node_event_.peer = kNone;
+    node_event_.bytes = 0;
+    if (node_event_.message == kNone) return;
+    const Link& link = program_.links()[program_.messages()[node_event_.message].link];
+    node_event_.peer = link.from_rank;
+    node_event_.bytes = link.hop.bytes;
   }
 
   // The op of a message: what its producer made for exactly this receiver. A pair makes two.
@@ -91,16 +95,17 @@ class Reader {
     return by_first ? producer.op : second;
   }
 
-  Event MessageEvent(MessageId id, NodeKind kind) const {
+  void VisitMessage(MessageId id, NodeKind kind) {
     const Message& message = program_.messages()[id];
     const Link& link = program_.links()[message.link];
     const MessageTimes& times = timeline_.messages[static_cast<size_t>(id)];
     const Node& producer = program_.nodes()[message.from];
     const bool sends = kind == NodeKind::kSend;
-    Event event{.kind = kind,
-                .iteration = producer.iteration,
-                .rank = sends ? link.from_rank : link.to_rank,
-                .op = ProducingOp(id)};
+    Event& event = message_event_;
+    event.kind = kind;
+    event.iteration = producer.iteration;
+    event.rank = sends ? link.from_rank : link.to_rank;
+    event.op = ProducingOp(id);
     event.op.overlaps_next = false;
     event.chunk = program_.chunk_of(link.from_rank, event.op.stage);
     event.parameter_version = producer.iteration;
@@ -111,13 +116,16 @@ class Reader {
     event.message = id;
     event.peer = sends ? link.to_rank : link.from_rank;
     event.bytes = link.hop.bytes;
-    return event;
+    visit_(event);
   }
 
   const Program& program_;
   const Timeline& timeline_;
   const std::function<void(const Event&)>& visit_;
-  MemoryByCategory memory_{};
+  // Written over again and again: an Event has so many fields that making one takes longer than
+  // filling in those that matter. Each kind has its own, so that what it never sets stays empty.
+  Event node_event_;
+  Event message_event_;
 };
 
 }  // namespace
@@ -128,8 +136,7 @@ void ForEachEvent(const Program& program, const Timeline& timeline, int iteratio
   for (int rank = 0; rank < program.num_ranks(); ++rank) reader.ReadRank(rank, iterations);
 }
 
-std::vector<Event> CollectEvents(const Program& program, const Timeline& timeline,
-                                 int iterations) {
+std::vector<Event> CollectEvents(const Program& program, const Timeline& timeline, int iterations) {
   std::vector<Event> events;
   ForEachEvent(program, timeline, iterations, [&](const Event& e) { events.push_back(e); });
   return events;

@@ -60,15 +60,13 @@ class CostClasses {
  public:
   explicit CostClasses(const Costs& costs)
       : costs_(costs),
-        micro_batches_(costs.varies_by_micro_batch()
-                           ? static_cast<size_t>(costs.num_micro_batches())
-                           : 1),
+        micro_batches_(
+            costs.varies_by_micro_batch() ? static_cast<size_t>(costs.num_micro_batches()) : 1),
         ids_(static_cast<size_t>(costs.num_stages()) * micro_batches_ * kNumPasses, kNone) {}
 
   int32_t Of(const Op& op) {
     const size_t i = costs_.varies_by_micro_batch() ? static_cast<size_t>(op.micro_batch) : 0;
-    int32_t& id =
-        ids_[(op.stage * micro_batches_ + i) * kNumPasses + static_cast<size_t>(op.pass)];
+    int32_t& id = ids_[(op.stage * micro_batches_ + i) * kNumPasses + static_cast<size_t>(op.pass)];
     if (id == kNone) {
       id = Add(CostOf(op.pass, costs_.of(op.stage, op.micro_batch), costs_.common().launch));
     }
@@ -119,7 +117,7 @@ struct Place {
 }  // namespace
 
 // Lays out iteration 0 rank by rank, then repeats it: every iteration is the same but for the
-// numbers of its nodes and messages.
+// numbers of its nodes and messages. Nodes and messages are raw memory until they are written.
 class Lowering {
  public:
   Lowering(const Schedule& schedule, const Costs& costs, const LoweringOptions& options)
@@ -138,7 +136,7 @@ class Lowering {
     SetRanges();
     for (int rank = 0; rank < ranks; ++rank) WriteFirstIteration(rank);
     for (int rank = 0; rank < ranks; ++rank) ConnectInputs(rank);
-    for (int i = 1; i < options_.iterations; ++i) RepeatIteration(i);
+    if (options_.iterations > 1) RepeatIterations();
     for (int i = 0; i < options_.iterations && has_barrier(); ++i) AddBarrier(i);
     program_.costs_ = classes_.Take();
     return std::move(program_);
@@ -152,9 +150,9 @@ class Lowering {
     SPIRITLEVEL_CHECK(costs_.num_stages() == schedule_.num_stages() &&
                           costs_.num_micro_batches() == schedule_.num_micro_batches(),
                       "costs are for the schedule's stages and micro-batches");
-    SPIRITLEVEL_CHECK(options_.iterations >= 1 &&
-                          options_.iterations <= std::numeric_limits<uint16_t>::max(),
-                      "iterations fit in a node");
+    SPIRITLEVEL_CHECK(
+        options_.iterations >= 1 && options_.iterations <= std::numeric_limits<uint16_t>::max(),
+        "iterations fit in a node");
     program_.num_stages_ = schedule_.num_stages();
     program_.num_micro_batches_ = schedule_.num_micro_batches();
     program_.num_iterations_ = options_.iterations;
@@ -183,9 +181,8 @@ class Lowering {
     const int stage = op.pass == Pass::kF ? op.stage + 1 : op.stage - 1;
     if (stage < 0 || stage >= schedule_.num_stages()) return false;
     to_rank = schedule_.rank_of(stage, op.micro_batch);
-    consumer = {.micro_batch = op.micro_batch,
-                .stage = static_cast<uint16_t>(stage),
-                .pass = op.pass};
+    consumer = {
+        .micro_batch = op.micro_batch, .stage = static_cast<uint16_t>(stage), .pass = op.pass};
     return to_rank != rank;
   }
 
@@ -194,9 +191,8 @@ class Lowering {
     if (op.pass == Pass::kW) return false;
     const int stage = op.pass == Pass::kF ? op.stage - 1 : op.stage + 1;
     if (stage < 0 || stage >= schedule_.num_stages()) return false;
-    producer = {.micro_batch = op.micro_batch,
-                .stage = static_cast<uint16_t>(stage),
-                .pass = op.pass};
+    producer = {
+        .micro_batch = op.micro_batch, .stage = static_cast<uint16_t>(stage), .pass = op.pass};
     return schedule_.rank_of(stage, op.micro_batch) != rank;
   }
 
@@ -240,6 +236,7 @@ class Lowering {
     const std::span<const Op> ops = schedule_.ops(rank);
     for (size_t i = 0; i < ops.size(); ++i, ++id) {
       Node& node = program_.nodes_[id];
+      node = Node{};
       node.op = ops[i];
       node.first_output = message;
       AddMessage(ops[i], rank, id, message);
@@ -254,9 +251,8 @@ class Lowering {
       }
       node.num_outputs = static_cast<uint8_t>(message - node.first_output);
     }
-    if (has_barrier()) program_.nodes_[id++].kind = NodeKind::kCollective;
-    program_.nodes_[id].kind = NodeKind::kOptimizer;
-    program_.nodes_[id].cost = optimizer_;
+    if (has_barrier()) program_.nodes_[id++] = {.op = {}, .kind = NodeKind::kCollective};
+    program_.nodes_[id] = {.op = {}, .cost = optimizer_, .kind = NodeKind::kOptimizer};
   }
 
   void AddMessage(const Op& op, int rank, NodeId from, MessageId& message) {
@@ -297,34 +293,41 @@ class Lowering {
     node.inputs[inputs++] = message_begin_[from] + PlaceOf(producer).message;
   }
 
-  void RepeatIteration(int iteration) {
+  void RepeatIterations() {
     for (int rank = 0; rank < schedule_.num_ranks(); ++rank) {
       const NodeId first = program_.iteration_begin(rank, 0);
-      const NodeId count = program_.nodes_per_iteration_[rank];
-      for (NodeId i = 0; i < count; ++i) {
-        Node node = program_.nodes_[first + i];
-        node.iteration = static_cast<uint16_t>(iteration);
-        if (node.first_output != kNone) {
-          node.first_output += iteration * messages_per_iteration_[rank];
-        }
-        for (MessageId& input : node.inputs) {
-          if (input == kNone) continue;
-          input += iteration * messages_per_iteration_[SenderOf(input)];
-        }
-        program_.nodes_[first + iteration * count + i] = node;
-      }
-      RepeatMessages(rank, iteration);
+      for (NodeId i = 0; i < program_.nodes_per_iteration_[rank]; ++i) RepeatNode(first + i, rank);
+      const MessageId message = message_begin_[rank];
+      for (MessageId i = 0; i < messages_per_iteration_[rank]; ++i)
+        RepeatMessage(message + i, rank);
     }
   }
 
-  void RepeatMessages(int rank, int iteration) {
-    const MessageId count = messages_per_iteration_[rank];
-    for (MessageId i = message_begin_[rank]; i < message_begin_[rank] + count; ++i) {
-      Message message = program_.messages_[i];
-      message.from += iteration * program_.nodes_per_iteration_[rank];
-      const int to_rank = program_.links_[message.link].to_rank;
-      message.to += iteration * program_.nodes_per_iteration_[to_rank];
-      program_.messages_[i + iteration * count] = message;
+  // All copies of a node at once, since what its numbers grow by takes longer to find than to add.
+  void RepeatNode(NodeId id, int rank) {
+    Node node = program_.nodes_[id];
+    MessageId input_growth[2] = {0, 0};
+    for (int i = 0; i < 2 && node.inputs[i] != kNone; ++i) {
+      input_growth[i] = messages_per_iteration_[SenderOf(node.inputs[i])];
+    }
+    const MessageId output_growth = node.first_output == kNone ? 0 : messages_per_iteration_[rank];
+    for (int iteration = 1; iteration < options_.iterations; ++iteration) {
+      id += program_.nodes_per_iteration_[rank];
+      node.iteration = static_cast<uint16_t>(iteration);
+      node.first_output += output_growth;
+      for (int i = 0; i < 2; ++i) node.inputs[i] += input_growth[i];
+      program_.nodes_[id] = node;
+    }
+  }
+
+  void RepeatMessage(MessageId id, int rank) {
+    Message message = program_.messages_[id];
+    const int to_rank = program_.links_[message.link].to_rank;
+    for (int iteration = 1; iteration < options_.iterations; ++iteration) {
+      id += messages_per_iteration_[rank];
+      message.from += program_.nodes_per_iteration_[rank];
+      message.to += program_.nodes_per_iteration_[to_rank];
+      program_.messages_[id] = message;
     }
   }
 

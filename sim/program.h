@@ -22,6 +22,7 @@
 
 #include "sim/costs.h"
 #include "sim/memory.h"
+#include "sim/raw_vector.h"
 #include "sim/schedule.h"
 
 namespace spiritlevel {
@@ -52,11 +53,11 @@ std::string_view Name(Posting posting);
 std::string_view Name(Tail tail);
 
 struct Node {
-  Op op;  // of a pair, the first
-  int32_t cost = kNone;           // index into Program::costs(); kNone takes no time, no memory
+  Op op;                 // of a pair, the first
+  int32_t cost = kNone;  // index into Program::costs(); kNone takes no time, no memory
   MessageId inputs[2] = {kNone, kNone};
   MessageId first_output = kNone;
-  int32_t extra = kNone;          // pair: index into pairs(); collective: index into collectives()
+  int32_t extra = kNone;  // pair: index into pairs(); collective: index into collectives()
   uint16_t iteration = 0;
   NodeKind kind = NodeKind::kOp;
   uint8_t num_outputs = 0;
@@ -150,12 +151,12 @@ class Program {
   int parameter_copies_ = 1;
   Posting posting_ = Posting::kIdeal;
   Tail tail_ = Tail::kBarrier;
-  std::vector<Node> nodes_;
+  RawVector<Node> nodes_;
   std::vector<NodeId> rank_begin_;
   std::vector<NodeId> nodes_per_iteration_;
   std::vector<NodeCost> costs_;
   std::vector<Op> pairs_;
-  std::vector<Message> messages_;
+  RawVector<Message> messages_;
   std::vector<Link> links_;
   std::vector<Collective> collectives_;
   std::vector<MemoryByCategory> static_memory_;

@@ -4,10 +4,9 @@
 // is looked up in the Program. event.h makes the full record of one event out of both.
 #pragma once
 
-#include <vector>
-
 #include "base/units.h"
 #include "sim/program.h"
+#include "sim/raw_vector.h"
 
 namespace spiritlevel {
 
@@ -29,8 +28,8 @@ struct MessageTimes {
 };
 
 struct Timeline {
-  std::vector<NodeTimes> nodes;        // by compute-lane node
-  std::vector<MessageTimes> messages;  // by message
+  RawVector<NodeTimes> nodes;        // by compute-lane node
+  RawVector<MessageTimes> messages;  // by message
 
   friend bool operator==(const Timeline&, const Timeline&) = default;
 };

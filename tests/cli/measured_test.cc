@@ -25,9 +25,9 @@ constexpr int kMicroBatches = 16;
 constexpr int kColdIterations = 4;  // compilation, allocation and tuning
 
 double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 struct MeasuredRank {

@@ -77,9 +77,9 @@ TEST(CompareTable, SaysWhichFitAndMarksTheOneAdvised) {
   const std::string table = CompareTable(Compare(Gpt()));
   EXPECT_THAT(RowOf(table, "zb-h2"), testing::EndsWith("no"));
   EXPECT_THAT(RowOf(table, "zb-h1"), testing::EndsWith("yes"));
-  EXPECT_THAT(RowOf(table, "interleaved-zb"), testing::StartsWith("* "));
+  EXPECT_THAT(RowOf(table, "zb-v"), testing::StartsWith("* "));
   EXPECT_THAT(RowOf(table, "zb-h1"), testing::StartsWith("  "));
-  EXPECT_THAT(table, HasSubstr("\nadvice: use interleaved-zb"));
+  EXPECT_THAT(table, HasSubstr("\nadvice: use zb-v"));
 }
 
 TEST(CompareTable, LeavesOutStallsThatNowhereOccurAndSaysWhich) {
