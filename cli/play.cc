@@ -168,7 +168,9 @@ Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice) {
 }
 
 Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options) {
-  Played played{.result = {.schedule = choice.name}, .program = {}, .timeline = {}};
+  Played played{.result = {.schedule = choice.name, .named = choice.info != nullptr},
+                .program = {},
+                .timeline = {}};
   Result& result = played.result;
   for (const std::string& note : choice.notes) Explain(note, result.reason);
   if (choice.info != nullptr) {
@@ -210,7 +212,10 @@ Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options
                         .warnings = scenario.warnings};
   const Work work = WorkOf(CostsForStages(scenario.slices, scenario.slices.rows));
   comparison.work_per_rank = static_cast<TimeNs>(work.all / scenario.ranks) + common.optimizer;
-  comparison.slowest_stage_work = work.slowest;
+  // Of a rank-sized piece that is as slow as the slowest row.
+  comparison.slowest_stage_work = static_cast<TimeNs>(static_cast<Int128>(work.slowest) *
+                                                      scenario.slices.rows / scenario.ranks) +
+                                  common.optimizer;
   comparison.weight_grad_share = work.backward == 0 ? 0
                                                     : static_cast<double>(work.weight_grad) /
                                                           static_cast<double>(work.backward);
@@ -223,7 +228,14 @@ Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& 
   Comparison comparison = DescribeScenario(scenario, options);
   // 1F1B is played even when nobody asked: speed-up and advice are against it.
   std::vector<ScheduleChoice> all = choices;
-  const auto is_reference = [](const ScheduleChoice& c) { return c.name == "1f1b"; };
+  const auto is_reference = [](const ScheduleChoice& c) {
+    return c.info != nullptr && c.info->name == "1f1b";
+  };
+  comparison.whole_catalog =
+      std::all_of(AllSchedules().begin(), AllSchedules().end(), [&](const ScheduleInfo& info) {
+        return std::any_of(choices.begin(), choices.end(),
+                           [&](const ScheduleChoice& c) { return c.info == &info; });
+      });
   if (std::none_of(all.begin(), all.end(), is_reference)) all.push_back(NamedSchedule("1f1b"));
 
   std::vector<Result> results(all.size());

@@ -37,14 +37,16 @@ size_t CatalogPlace(const Result& r) {
   return static_cast<size_t>(at - all.begin());
 }
 
+bool Is1F1B(const Result& r) { return r.named && r.schedule == "1f1b"; }
+
 const Result* Best(const Candidates& candidates) {
   if (candidates.empty()) return nullptr;
   const auto by_step = [](const Result* a, const Result* b) { return StepOf(*a) < StepOf(*b); };
   const TimeNs fastest = StepOf(**std::min_element(candidates.begin(), candidates.end(), by_step));
   const auto key = [&](const Result* r) {
     const bool tie = WithinHalfPercent(StepOf(*r), fastest);
-    return std::tuple(!tie, r->schedule != "1f1b", PeakOf(*r), r->summary->pp_bytes,
-                      r->summary->messages, CatalogPlace(*r));
+    return std::tuple(!tie, !Is1F1B(*r), PeakOf(*r), r->summary->pp_bytes, r->summary->messages,
+                      CatalogPlace(*r));
   };
   return *std::min_element(candidates.begin(), candidates.end(),
                            [&](const Result* a, const Result* b) { return key(a) < key(b); });
@@ -56,7 +58,7 @@ class Adviser {
       : comparison_(comparison), base_(Baseline(comparison)) {
     bool has_base = false;
     for (const Result& r : comparison.results) {
-      has_base |= r.schedule == "1f1b";
+      has_base |= Is1F1B(r);
       Sort(r);
     }
     if (base_ != nullptr && !has_base) Sort(*base_);
@@ -102,6 +104,8 @@ class Adviser {
                               FormatMemory(*comparison_.memory_limit));
   }
 
+  static std::string NoneCompared() { return "none of the schedules compared"; }
+
   static Advice NothingRuns() {
     return {.kind = AdviceKind::kNothingRuns,
             .text = "no schedule can run on this scenario; each row says why and what would help"};
@@ -111,8 +115,9 @@ class Adviser {
     const Result& least = **std::min_element(
         not_fitting_.begin(), not_fitting_.end(),
         [](const Result* a, const Result* b) { return PeakOf(*a) < PeakOf(*b); });
-    std::string text =
-        fmt::format("nothing fits. {} needs least: {}.", least.schedule, Need(least));
+    std::string text = fmt::format("{} fits. {} needs least: {}.",
+                                   comparison_.whole_catalog ? "no named schedule" : NoneCompared(),
+                                   least.schedule, Need(least));
     const Summary& s = *least.summary;
     const size_t rank = static_cast<size_t>(s.fullest_rank());
     const Bytes fixed = s.peak_bytes[rank] - s.peak_activation_bytes[rank];
@@ -122,15 +127,15 @@ class Adviser {
           " use more ranks, or shard it",
           FormatMemory(fixed));
     } else {
-      text +=
-          " Smaller micro-batches, recomputation or more ranks would help, another order will"
-          " not";
+      text += " Smaller micro-batches, recomputation or more ranks would help";
+      if (!comparison_.whole_catalog) text += "; or another schedule: compare all of them";
     }
     return {.kind = AdviceKind::kNothingFits, .text = text};
   }
 
   Advice InsteadOf1F1B() const {
-    std::string text = fmt::format("use {}: it fits, with {} on rank {}", best_->schedule,
+    const char* why = comparison_.memory_limit ? "it fits, with" : "its peak is";
+    std::string text = fmt::format("use {}: {} {} on rank {}", best_->schedule, why,
                                    FormatMemory(PeakOf(*best_)), best_->summary->fullest_rank());
     if (base_ == nullptr) {
       text +=
@@ -144,8 +149,12 @@ class Adviser {
   }
 
   Advice Right(AdviceKind kind, std::string_view because) const {
-    return {
-        .kind = kind, .schedule = "1f1b", .text = fmt::format("1f1b is right here: {}", because)};
+    // The first two hold for every order there is, the others for those that were played.
+    const bool bound = kind == AdviceKind::kBubbleSmall || kind == AdviceKind::kBottleneck;
+    const char* where = bound || comparison_.whole_catalog ? "here" : "among those compared";
+    return {.kind = kind,
+            .schedule = "1f1b",
+            .text = fmt::format("1f1b is right {}: {}", where, because)};
   }
 
   double WorkShare(TimeNs work) const {
@@ -172,7 +181,7 @@ class Adviser {
     }
     if (barely_split()) {
       return Right(AdviceKind::kBarelySplit,
-                   fmt::format("no schedule gains 2 %, since B and W are barely split. W is {} of "
+                   fmt::format("none gains 2 %, since B and W are barely split. W is {} of "
                                "BW: the profile says the split is not happening, as when fused "
                                "layers compute weight gradients inside B",
                                Percent(comparison_.weight_grad_share)));
@@ -188,8 +197,9 @@ class Adviser {
   }
 
   std::string NoGain() const {
-    if (best_->schedule == "1f1b") return "no schedule is faster by 2 %";
-    return fmt::format("no schedule gains 2 %; the best, {}, is {:.3f}x as fast", best_->schedule,
+    const std::string none = comparison_.whole_catalog ? "no named schedule" : NoneCompared();
+    if (Is1F1B(*best_)) return none + " is faster by 2 %";
+    return fmt::format("{} gains 2 %; the best, {}, is {:.3f}x as fast", none, best_->schedule,
                        FactorOf(*best_));
   }
 

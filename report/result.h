@@ -14,6 +14,7 @@ namespace spiritlevel {
 // says why and what would.
 struct Result {
   std::string schedule;
+  bool named = true;  // of the catalog, not read from a file
   std::optional<Summary> summary{};
   bool valid = false;  // it ran, and the checker found nothing
   bool fits = false;   // valid, and within the memory limit on every rank
@@ -38,9 +39,12 @@ struct Comparison {
   // when even that cannot run.
   std::optional<Result> one_f_one_b{};
 
+  // Every schedule of the catalog is among `results`, so that "none" means none of them.
+  bool whole_catalog = false;
+
   // Facts of the scenario that advice needs; of the linear placement, one stage a rank.
   TimeNs work_per_rank = 0;       // mean over ranks of the least time its ops take, optimizer too
-  TimeNs slowest_stage_work = 0;  // of the stage that has most
+  TimeNs slowest_stage_work = 0;  // of the stage that has most, optimizer too
   double weight_grad_share = 0;   // W of BW, over all stages and micro-batches
   TimeNs transfer = 0;            // latency and link occupancy of one hop
 };

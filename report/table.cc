@@ -226,14 +226,18 @@ std::string_view ShortName(StallCategory category) {
 
 std::string Headline(const Comparison& comparison) {
   const std::string work = FormatTime(comparison.work_per_rank);
-  const std::optional<double> most = LargestSpeedUp(comparison);
-  if (!most) return fmt::format("1f1b cannot run here; each rank's own work is {}.", work);
   const std::string_view mean =
       comparison.slowest_stage_work > comparison.work_per_rank ? "the mean rank" : "each rank";
+  const Result* base = Baseline(comparison);
+  const std::optional<double> most = LargestSpeedUp(comparison);
+  if (base == nullptr || !most) {
+    return fmt::format("{}; {}'s own work is {}:\nno schedule's step can be shorter.",
+                       base == nullptr ? "1f1b cannot run here" : "1f1b takes no time", mean, work);
+  }
   return fmt::format(
       "1f1b takes {} a step; {}'s own work is {}:\n"
       "no schedule can be more than {} as fast.",
-      FormatTime(Baseline(comparison)->summary->step), mean, work, Times(*most));
+      FormatTime(base->summary->step), mean, work, Times(*most));
 }
 
 std::string CompareTable(const Comparison& comparison) { return Table(comparison).ToString(); }

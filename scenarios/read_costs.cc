@@ -38,6 +38,19 @@ void Overlay(const Message& message, const Place& place, const Judge& judge, Sta
   }
 }
 
+// Two ops that run together take at least as long as the longer of them.
+void RefuseTooMuchOverlap(const StageCost& cost, const Place& place, const Judge& judge) {
+  if (cost.overlapped == kDerived) return;
+  const TimeNs backward =
+      cost.fused_backward == kDerived ? cost.input_grad + cost.weight_grad : cost.fused_backward;
+  const TimeNs longer = std::max(cost.forward, backward);
+  if (cost.overlapped >= longer) return;
+  judge.Refuse({place, "overlapped_us"},
+               fmt::format("{} is less than the longer of its parts, {}",
+                           FormatTime(cost.overlapped), FormatTime(longer)),
+               "it is the time of a forward and a whole backward executed as one overlapped op");
+}
+
 // Of a uniform form or a row: the three passes must be there.
 template <typename Message>
 StageCost Required(const Message& message, const Place& place, const Judge& judge) {
@@ -55,6 +68,7 @@ StageCost Required(const Message& message, const Place& place, const Judge& judg
   cost.fused_backward = kDerived;
   cost.overlapped = kDerived;
   Overlay(message, place, judge, &cost);
+  RefuseTooMuchOverlap(cost, place, judge);
   return cost;
 }
 
@@ -103,6 +117,7 @@ void ReadChanges(const proto::Row& row, const Place& place, int micro_batches, c
     const int index = CheckedIndex(change, at, micro_batches, &seen, judge);
     RefuseStaleSums(row, change, at, judge);
     Overlay(change, at, judge, &entries[index]);
+    RefuseTooMuchOverlap(entries[index], at, judge);
   }
 }
 

@@ -122,7 +122,7 @@ class DryRun {
 std::string DescribeDeadlock(const Schedule& schedule, const DryRun& run) {
   constexpr size_t kBefore = 4;
   constexpr size_t kAfter = 5;
-  std::string out = "deadlocks:";
+  std::string out = "schedule deadlocks:";
   for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
     const std::span<const Op> ops = schedule.ops(rank);
     const size_t at = run.reached(rank);
@@ -244,7 +244,7 @@ void Schedule::Place(const Orders& orders) {
 
 void Schedule::CheckRuns() const {
   DryRun run(*this);
-  if (!run.Run()) Refuse(DescribeDeadlock(*this, run));
+  if (!run.Run()) throw InputError(DescribeDeadlock(*this, run));
 }
 
 int Schedule::chunk_of(int rank, int stage) const {

@@ -23,6 +23,10 @@ int GroupOf(const Shape& s) {
   return s.group > 0 ? s.group : DefaultGroup(s.ranks, s.micro_batches);
 }
 
+std::string Count(int n, std::string_view what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with('h') ? "es" : "s");
+}
+
 MaybeRefusal AnyShape(const Shape&) { return {}; }
 
 MaybeRefusal NeedsWholeRounds(const Shape& s) {
@@ -30,11 +34,10 @@ MaybeRefusal NeedsWholeRounds(const Shape& s) {
   const int rounds = std::max(1, s.micro_batches / s.ranks);
   const int left = s.micro_batches % rounds;
   if (left == 0) return {};
-  return InputError(
-      fmt::format("{} micro-batches do not divide into {} equal rounds over {} ranks",
-                  s.micro_batches, rounds, s.ranks),
-      fmt::format("use {} or {} micro-batches, or choose the group size (--group {})",
-                  s.micro_batches - left, s.micro_batches - left + rounds, s.ranks));
+  return InputError(fmt::format("{} micro-batches do not divide into {} equal rounds over {} ranks",
+                                s.micro_batches, rounds, s.ranks),
+                    fmt::format("use {} or {} micro-batches, or choose the group size (--group {})",
+                                s.micro_batches - left, s.micro_batches - left + rounds, s.ranks));
 }
 
 MaybeRefusal NeedsTwicePerStage(const Shape& s) {
@@ -44,34 +47,57 @@ MaybeRefusal NeedsTwicePerStage(const Shape& s) {
                     fmt::format("use {} micro-batches, or zb-v", 2 * s.ranks));
 }
 
+// "20 micro-batches", "8 ranks" or "8 ranks and 20 micro-batches": what of `to` is another than of
+// `from`.
+std::string Change(const Shape& from, const Shape& to) {
+  const std::string ranks = fmt::format("{} ranks", to.ranks);
+  const std::string micro_batches = fmt::format("{} micro-batches", to.micro_batches);
+  if (from.ranks == to.ranks) return micro_batches;
+  return from.micro_batches == to.micro_batches ? ranks : ranks + " and " + micro_batches;
+}
+
+// With `ranks` ranks, the least micro-batches from those of `s` up that dualpipe takes.
+Shape DualPipeShape(const Shape& s, int ranks) {
+  Shape shape = s;
+  shape.ranks = ranks;
+  shape.micro_batches = std::max(2 * ranks, s.micro_batches + s.micro_batches % 2);
+  return shape;
+}
+
 MaybeRefusal NeedsEvenHalves(const Shape& s) {
   if (s.ranks % 2 == 0 && s.micro_batches % 2 == 0 && s.micro_batches >= 2 * s.ranks) return {};
-  const int ranks = s.ranks + s.ranks % 2;
-  const int micro_batches = std::max(2 * ranks, s.micro_batches + s.micro_batches % 2);
-  std::string what = fmt::format(
-      "dualpipe needs an even number of ranks and micro-batches >= 2 x ranks, even too; here {} "
-      "ranks, {} micro-batches",
-      s.ranks, s.micro_batches);
-  // Ranks are bought, micro-batches are chosen: say the cheaper way out first.
-  const std::string fix =
-      s.ranks % 2 == 0 ? fmt::format("use {} micro-batches", micro_batches)
-                       : fmt::format("use {} or {} ranks", s.ranks - 1, s.ranks + 1);
+  std::string fix;
+  if (s.ranks % 2 == 0) {
+    fix = Change(s, DualPipeShape(s, s.ranks));
+  } else {
+    const std::string more = Change(s, DualPipeShape(s, s.ranks + 1));
+    const std::string less = s.ranks == 1 ? "" : Change(s, DualPipeShape(s, s.ranks - 1));
+    const bool ranks_alone = more.find("micro") == more.npos && less.find("micro") == less.npos;
+    fix = less.empty()  ? more
+          : ranks_alone ? fmt::format("{} or {}", s.ranks - 1, more)
+                        : fmt::format("{}, or {}", less, more);
+  }
   const char* other = s.micro_batches >= 2 * s.ranks ? "dualpipe-v" : "zb-v";
-  return InputError(std::move(what), fmt::format("{}, or {}", fix, other));
+  return InputError(
+      fmt::format("dualpipe needs an even number of ranks, and an even number of micro-batches >= "
+                  "2 x ranks; here {} and {}",
+                  Count(s.ranks, "rank"), Count(s.micro_batches, "micro-batch")),
+      fmt::format("use {}, or {}", fix, other));
 }
 
 std::string NoNote(const Shape&) { return ""; }
 
 std::string Note1F1B(const Shape& s) {
   if (s.micro_batches >= s.ranks) return "";
-  return fmt::format("legal, but {} micro-batches cannot fill {} ranks; PyTorch's 1F1B refuses "
-                     "fewer micro-batches than stages",
-                     s.micro_batches, s.ranks);
+  return fmt::format(
+      "legal, but {} cannot fill {} ranks; PyTorch's 1F1B refuses "
+      "fewer micro-batches than stages",
+      Count(s.micro_batches, "micro-batch"), s.ranks);
 }
 
 std::string NoteGPipe(const Shape& s) {
   if (s.micro_batches >= s.ranks) return "";
-  return fmt::format("{} micro-batches cannot fill {} ranks", s.micro_batches, s.ranks);
+  return fmt::format("{} cannot fill {} ranks", Count(s.micro_batches, "micro-batch"), s.ranks);
 }
 
 // Megatron's rule: p <= group <= m, and the last group is whole or at least p.
@@ -84,9 +110,10 @@ std::string NoteMegatronGroup(const Shape& s) {
   if (group > s.micro_batches) return fmt::format("Megatron refuses: group {} > m", group);
   const int left = s.micro_batches % group;
   if (left == 0 || left >= s.ranks) return "";
-  return fmt::format("Megatron refuses: {} micro-batches left over by groups of {}, fewer than {} "
-                     "ranks",
-                     left, group, s.ranks);
+  return fmt::format(
+      "Megatron refuses: {} micro-batches left over by groups of {}, fewer than {} "
+      "ranks",
+      left, group, s.ranks);
 }
 
 constexpr std::array<ScheduleInfo, 11> kSchedules = {{
@@ -160,12 +187,13 @@ constexpr std::array<ScheduleInfo, 11> kSchedules = {{
            return InterleavedZb(s.ranks, s.micro_batches, s.stages_per_rank, GroupOf(s));
          },
      .refuse = NeedsWholeRounds,
-     .note = NoNote,
+     .note = NoteMegatronGroup,
      .closed_form = InterleavedZbForm},
     {.name = "zb-v",
      .placement = "V",
      .constraint = "none",
-     .bubble = "0 of the longest rank span, (p-1)F/2 of the makespan, for F = B = W, c = 0, m >= 2p",
+     .bubble =
+         "0 of the longest rank span, (p-1)F/2 of the makespan, for F = B = W, c = 0, m >= 2p",
      .memory = "p",
      .source = "ZB-V, arXiv 2401.10241; order of PyTorch's ZBVZeroBubble",
      .stages_per_rank = Two,
@@ -221,9 +249,41 @@ constexpr std::array<ScheduleInfo, 11> kSchedules = {{
 
 }  // namespace
 
+namespace {
+
+bool Runs(const ScheduleInfo& info, const Shape& shape) {
+  if (info.Refusal(shape)) return false;
+  try {
+    Schedule(info.generate(shape));
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+// For a group whose strict order deadlocks: one that does not.
+std::string AnotherGroup(const ScheduleInfo& info, Shape shape) {
+  shape.group = 0;
+  if (Runs(info, shape)) {
+    return fmt::format("leave --group out, which makes it {}",
+                       DefaultGroup(shape.ranks, shape.micro_batches));
+  }
+  for (const int group : {shape.ranks, shape.micro_batches}) {
+    shape.group = group;
+    if (Runs(info, shape)) return fmt::format("use --group {}", group);
+  }
+  return "use another number of micro-batches";
+}
+
+}  // namespace
+
 Schedule ScheduleInfo::Make(const Shape& shape) const {
   if (std::optional<InputError> refusal = Refusal(shape)) throw *refusal;
-  return Schedule(generate(shape));
+  try {
+    return Schedule(generate(shape));
+  } catch (const InputError& error) {
+    throw InputError(error.problem(), AnotherGroup(*this, shape));
+  }
 }
 
 std::span<const ScheduleInfo> AllSchedules() { return kSchedules; }

@@ -21,11 +21,12 @@ struct Turn {
 
 std::vector<Turn> Turns(int micro_batches, int chunks, int group) {
   std::vector<Turn> turns;
-  for (int first = 0; first < micro_batches; first += group) {
-    const int end = std::min(first + group, micro_batches);
+  for (int first = 0; first < micro_batches;) {
+    const int end = first + std::min(group, micro_batches - first);
     for (int chunk = 0; chunk < chunks; ++chunk) {
       for (int i = first; i < end; ++i) turns.push_back({chunk, i});
     }
+    first = end;
   }
   return turns;
 }
@@ -42,10 +43,9 @@ Orders Interleaved(int ranks, int micro_batches, int stages_per_rank, int group)
       row.BW((stages_per_rank - 1 - t.chunk) * ranks + rank, t.micro_batch);
     };
     // Factor 2: the last chunk's backward needs a round trip over the ranks behind this one.
-    const size_t warm_up =
-        static_cast<size_t>((stages_per_rank - 1) * group + 2 * (ranks - 1 - rank));
+    const int64_t warm_up = int64_t{stages_per_rank - 1} * group + 2 * int64_t{ranks - 1 - rank};
     size_t f = 0;
-    while (f < std::min(warm_up, turns.size())) forward(turns[f++]);
+    while (f < std::min(static_cast<size_t>(warm_up), turns.size())) forward(turns[f++]);
     for (const Turn& b : turns) {
       if (f < turns.size()) forward(turns[f++]);
       backward(b);
@@ -64,8 +64,7 @@ Orders InterleavedZb(int ranks, int micro_batches, int stages_per_rank, int grou
       return (stages_per_rank - 1 - t.chunk) * ranks + rank;
     };
     // Factor 1 is enough here: B leaves for the rank below before its W is done.
-    const size_t warm_up =
-        static_cast<size_t>((stages_per_rank - 1) * group + (ranks - 1 - rank));
+    const int64_t warm_up = int64_t{stages_per_rank - 1} * group + (ranks - 1 - rank);
     size_t f = 0;
     size_t w = 0;
     const auto forward = [&] {
@@ -76,7 +75,7 @@ Orders InterleavedZb(int ranks, int micro_batches, int stages_per_rank, int grou
       row.W(backward_stage(turns[w]), turns[w].micro_batch);
       ++w;
     };
-    while (f < std::min(warm_up, turns.size())) forward();
+    while (f < std::min(static_cast<size_t>(warm_up), turns.size())) forward();
     for (size_t b = 0; b < turns.size(); ++b) {
       if (f < turns.size()) forward();
       row.B(backward_stage(turns[b]), turns[b].micro_batch);

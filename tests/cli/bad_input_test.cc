@@ -21,6 +21,12 @@ std::string Uniform(const std::string& shape, const std::string& more = "") {
          " } }\n";
 }
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::chrono::seconds kPatience{10};
+#else
+constexpr std::chrono::seconds kPatience{1};
+#endif
+
 const std::string kShape = "ranks: 4 micro_batches: 8";
 
 struct BadFile {
@@ -47,7 +53,8 @@ TEST_P(BadFiles, AreRefusedWithAPlaceWithinASecondAndLeaveNothingBehind) {
     EXPECT_EQ(outcome.out, "");
     EXPECT_THAT(outcome.err, AllOf(HasSubstr(file), HasSubstr(bad.says)));
     EXPECT_THAT(outcome.err, Not(HasSubstr("internal error")));
-    EXPECT_LT(spent, std::chrono::seconds(10)) << "a hang, on however slow a machine";
+    // Sanitizers and a busy machine may make it slower than the second that it is for users.
+    EXPECT_LT(spent, kPatience);
     EXPECT_THAT(folder.Names(), ElementsAre(bad.name));
   }
 }
@@ -67,6 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                 Uniform(kShape, "activation_bytes: 9000000000000000000"), "activation_bytes"},
         BadFile{"nan", "a.textproto", Uniform(kShape, "transfer_us: nan"), "transfer_us"},
         BadFile{"infinite", "a.textproto", Uniform(kShape, "transfer_us: inf"), "transfer_us"},
+        BadFile{"overlap", "a.textproto", Uniform(kShape, "overlapped_us: 1.5"), "overlapped_us"},
         BadFile{"binary", "a.textproto", std::string("\0\1\2\377ranks", 9), ""},
         BadFile{"empty", "a.textproto", "", "empty"},
         BadFile{"product", "a.textproto", Uniform("ranks: 30000 micro_batches: 8000000"), "30000"},

@@ -165,6 +165,19 @@ TEST(Compare, TailAndIterationsDecideThePeriod) {
   EXPECT_EQ(period("none", "9"), 48'000);
 }
 
+TEST(Compare, AFileCalledLikeAScheduleIsNotIt) {
+  const Folder folder;
+  const std::string csv = folder.Path("1f1b");
+  ASSERT_EQ(RunSpiritlevel({"export", kExample, "--schedule", "zb-h1", "-o", csv}).status, 0);
+  const json all = CompareToJson({"--schedule-file", csv});
+  EXPECT_NEAR(all["results"][0]["speedup_over_1f1b"], 1.1117, 1e-4);
+}
+
+TEST(Compare, AdviceSpeaksOfThoseComparedOnly) {
+  const json one = CompareToJson({"--schedule", "1f1b"});
+  EXPECT_THAT(one["advice"].get<std::string>(), HasSubstr("among those compared"));
+}
+
 TEST(Simulate, WritesTheSameObjectWithOneResult) {
   const Folder folder;
   const Outcome outcome =

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
+#include <regex>
 
 #include "sim/schedules/catalog.h"
 #include "tests/sim/run.h"
@@ -135,6 +137,52 @@ TEST(Catalog, EverySmallShapeRunsOrIsRefusedWithAWayOut) {
         }
       }
     }
+  }
+}
+
+// Every way out that a refusal of DualPipe names is one: "use 20 micro-batches, or dualpipe-v",
+// "use 6 or 8 ranks, or ...", "use 4 ranks and 20 micro-batches, or ...".
+TEST(Catalog, EveryWayOutOfARefusedDualPipeWorks) {
+  const ScheduleInfo& info = FindSchedule("dualpipe");
+  const std::regex option("(?:(\\d+) or )?(\\d+) (ranks|micro-batches)(?: and (\\d+) micro)?");
+  for (int p = 1; p <= 9; ++p) {
+    for (int m = 1; m <= 3 * p; ++m) {
+      const Shape shape{.ranks = p, .micro_batches = m};
+      const auto refusal = info.Refusal(shape);
+      if (!refusal) continue;
+      const std::string text = refusal->way_out();
+      SCOPED_TRACE(testing::Message() << "p=" << p << " m=" << m << ": " << text);
+      int tried = 0;
+      for (std::sregex_iterator it(text.begin(), text.end(), option), end; it != end; ++it) {
+        for (const int group : {1, 2}) {
+          if (!(*it)[static_cast<size_t>(group)].matched) continue;
+          const int n = std::stoi((*it)[static_cast<size_t>(group)]);
+          Shape other = shape;
+          ((*it)[3] == "ranks" ? other.ranks : other.micro_batches) = n;
+          if ((*it)[4].matched) other.micro_batches = std::stoi((*it)[4]);
+          EXPECT_FALSE(info.Refusal(other));
+          EXPECT_NO_THROW(info.Make(other));
+          ++tried;
+        }
+      }
+      EXPECT_GE(tried, 1);
+      const std::string last = text.substr(text.rfind(' ') + 1);
+      EXPECT_FALSE(FindSchedule(last).Refusal(shape)) << last;
+    }
+  }
+}
+
+TEST(Catalog, AGroupThatDeadlocksGetsOneThatRuns) {
+  const std::string error = ErrorOf([] { Make("interleaved", 4, 5, 3, 4); });
+  EXPECT_THAT(error, testing::StartsWith("schedule deadlocks:\n  rank 0: "));
+  EXPECT_THAT(error, HasSubstr("leave --group out, which makes it 5"));
+  EXPECT_NO_THROW(Make("interleaved", 4, 5, 3));
+}
+
+// Larger than any warm-up: the same as a group of all micro-batches.
+TEST(Catalog, AHugeGroupIsOneGroup) {
+  for (const char* name : {"interleaved", "interleaved-zb"}) {
+    EXPECT_EQ(Make(name, 8, 24, 3, std::numeric_limits<int>::max()), Make(name, 8, 24, 3, 1000));
   }
 }
 
