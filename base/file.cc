@@ -25,8 +25,6 @@ class FileDescriptor {
   ~FileDescriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
   int get() const { return fd_; }
 
  private:
@@ -41,61 +39,101 @@ class FileDescriptor {
   Fail(path, fmt::format("{}: {}", what, std::strerror(errno)));
 }
 
+[[noreturn]] void FailToWrite(const fs::path& path) {
+  throw InputError(fmt::format("{}: cannot write: {}", path.empty() ? "\"\"" : path.string(),
+                               std::strerror(errno)),
+                   "name a file in a folder that exists, may be written to and has room");
+}
+
 void WriteAll(int fd, std::string_view contents, const fs::path& path) {
   while (!contents.empty()) {
     const ssize_t written = ::write(fd, contents.data(), contents.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) FailWithErrno(path, "cannot write");
+    if (written < 0) FailToWrite(path);
     contents.remove_prefix(static_cast<size_t>(written));
   }
+}
+
+constexpr int kNamesTried = 1000;  // other threads, and what a killed run left behind
+
+fs::path NameBeside(const fs::path& target, int i) {
+  return target.parent_path() / fmt::format(".spiritlevel-{}-{}", ::getpid(), i);
 }
 
 // A new file beside `target`, under a name that nobody has yet. Not mkstemp(), which makes private
 // files: the kernel applies the umask here, and reading the umask would mean changing it for a
 // moment, for every thread.
 FileDescriptor CreateBeside(const fs::path& target, fs::path* name) {
-  constexpr int kTries = 1000;  // other threads, and what a killed run left behind
-  for (int i = 0; i < kTries; ++i) {
-    *name = target.parent_path() / fmt::format(".spiritlevel-{}-{}", ::getpid(), i);
+  for (int i = 0; i < kNamesTried; ++i) {
+    *name = NameBeside(target, i);
     const int fd = ::open(name->c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd >= 0 || errno != EEXIST) return FileDescriptor(fd);
   }
   return FileDescriptor(-1);
 }
 
-// A file we are still writing; removed again unless Commit() is reached.
+// A file in the folder of `target` that has no name, so that nothing is left of it however we end.
+// Not every file system has such.
+FileDescriptor CreateNameless(const fs::path& target) {
+  const fs::path folder = target.has_parent_path() ? target.parent_path() : fs::path(".");
+  return FileDescriptor(::open(folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
+}
+
+// A file we are still writing; gone again unless Commit() is reached.
 class FileAside {
  public:
-  explicit FileAside(const fs::path& target) : target_(target), fd_(CreateBeside(target, &name_)) {
-    if (fd_.get() < 0) FailWithErrno(target_, "cannot write");
+  explicit FileAside(const fs::path& target)
+      : target_(target), nameless_(CreateNameless(target)), named_(CreateNamed()) {
+    if (fd() < 0) FailToWrite(target_);
   }
   ~FileAside() {
-    if (!committed_) ::unlink(name_.c_str());
+    if (!committed_ && !name_.empty()) ::unlink(name_.c_str());
   }
   FileAside(const FileAside&) = delete;
   FileAside& operator=(const FileAside&) = delete;
 
-  void Write(std::string_view contents) { WriteAll(fd_.get(), contents, target_); }
+  void Write(std::string_view contents) { WriteAll(fd(), contents, target_); }
 
   void Commit() {
     KeepMode();
-    if (::fsync(fd_.get()) != 0 || ::rename(name_.c_str(), target_.c_str()) != 0) {
-      FailWithErrno(target_, "cannot write");
-    }
+    if (::fsync(fd()) != 0) FailToWrite(target_);
+    if (name_.empty()) GiveName();
+    if (::rename(name_.c_str(), target_.c_str()) != 0) FailToWrite(target_);
     committed_ = true;
   }
 
  private:
+  int fd() const { return nameless_.get() >= 0 ? nameless_.get() : named_.get(); }
+
+  FileDescriptor CreateNamed() {
+    return nameless_.get() >= 0 ? FileDescriptor(-1) : CreateBeside(target_, &name_);
+  }
+
+  // rename() needs a name; the file has it for this moment only.
+  void GiveName() {
+    const std::string from = fmt::format("/proc/self/fd/{}", fd());
+    for (int i = 0; i < kNamesTried; ++i) {
+      const fs::path name = NameBeside(target_, i);
+      if (::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0) {
+        name_ = name;
+        return;
+      }
+      if (errno != EEXIST) break;
+    }
+    FailToWrite(target_);
+  }
+
   // Who may read a file is its owner's choice; replacing the contents does not change it.
   void KeepMode() {
     struct stat info {};
     if (::stat(target_.c_str(), &info) != 0) return;
-    if (::fchmod(fd_.get(), info.st_mode & 07777) != 0) FailWithErrno(target_, "cannot write");
+    if (::fchmod(fd(), info.st_mode & 07777) != 0) FailToWrite(target_);
   }
 
   fs::path target_;
   fs::path name_;
-  FileDescriptor fd_;
+  FileDescriptor nameless_;
+  FileDescriptor named_;
   bool committed_ = false;
 };
 
@@ -127,7 +165,7 @@ void WriteToSpecialFile(const fs::path& path, std::string_view contents) {
   // is waited for.
   const FileDescriptor fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (fd.get() < 0 && errno == ENXIO) Fail(path, "cannot write: nobody reads it");
-  if (fd.get() < 0 || ::fcntl(fd.get(), F_SETFL, 0) != 0) FailWithErrno(path, "cannot write");
+  if (fd.get() < 0 || ::fcntl(fd.get(), F_SETFL, 0) != 0) FailToWrite(path);
   WriteAll(fd.get(), contents, path);
 }
 
@@ -146,6 +184,19 @@ std::string ReadAll(int fd, size_t size, size_t max_bytes, const fs::path& path)
   }
   contents.resize(filled);
   return contents;
+}
+
+// A link stays a link: what it leads to is written, whether that exists yet or not.
+fs::path AtTheEndOfLinks(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel's own limit
+  std::error_code error;
+  for (int i = 0; i < kMostLinks; ++i) {
+    if (!fs::is_symlink(fs::symlink_status(path, error))) return path;
+    const fs::path to = fs::read_symlink(path, error);
+    if (error) Fail(path, "cannot write: " + error.message());
+    path = to.is_absolute() ? to : path.parent_path() / to;
+  }
+  Fail(path, "cannot write: too many links lead from one to the next");
 }
 
 }  // namespace
@@ -179,11 +230,8 @@ void WriteFile(const fs::path& path, std::string_view contents) {
     return;
   }
   // rename() would replace a file its owner has made read-only.
-  if (exists && ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0)
-    FailWithErrno(path, "cannot write");
-  // A link stays a link: what it points at is replaced.
-  const bool follow = exists && fs::is_symlink(path, ignored);
-  FileAside aside(follow ? fs::canonical(path) : path);
+  if (exists && ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) FailToWrite(path);
+  FileAside aside(AtTheEndOfLinks(path));
   aside.Write(contents);
   aside.Commit();
 }

@@ -82,6 +82,15 @@ void CheckScenarioFile(const std::string& file) {
   SPIRITLEVEL_CHECK(all_valid, "every schedule of the catalog passes the checker");
 }
 
+// By its ending; whatever is no scenario is taken for a schedule.
+bool IsScenarioFile(const std::string& file) {
+  const std::string ending = std::filesystem::path(file).extension().string();
+  for (const char* scenario : {".textproto", ".txtpb", ".pbtxt", ".json"}) {
+    if (ending == scenario) return true;
+  }
+  return std::filesystem::is_directory(file);
+}
+
 }  // namespace
 
 void AddCheck(CLI::App& app) {
@@ -89,10 +98,8 @@ void AddCheck(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
       "check", "Judge a schedule file (PyTorch CSV), or every named schedule on a scenario");
   sub->add_option("FILE", *file, "Schedule (.csv) or scenario (.textproto, .json)")->required();
-  sub->callback([file] {
-    const std::string ending = std::filesystem::path(*file).extension().string();
-    ending == ".csv" ? CheckScheduleFile(*file) : CheckScenarioFile(*file);
-  });
+  sub->callback(
+      [file] { IsScenarioFile(*file) ? CheckScenarioFile(*file) : CheckScheduleFile(*file); });
 }
 
 }  // namespace spiritlevel

@@ -1,4 +1,6 @@
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "base/check.h"
 #include "cli/commands.h"
@@ -14,20 +16,19 @@ struct CompareCommand {
   ScenarioOptions scenario;
   ScheduleFlags schedules;
   PlayFlags play;
-  std::string json;
+  std::optional<std::string> json;
 
   void Run() const {
     const PlayOptions options = play.Parse();
     const Scenario loaded = scenario.Load();
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const std::vector<ScheduleChoice> choices = schedules.Load();
-    const Comparison comparison = Compare(loaded, choices, options);
     // Asked for by itself, a schedule that cannot run is an error and not a row.
-    if (choices.size() == 1 && !comparison.results[0].summary) {
-      throw InputError(choices[0].name + ": " + comparison.results[0].reason);
-    }
-    if (!json.empty()) WriteOutput(json, ToJson(comparison));
-    if (json != "-") Print(CompareTable(comparison));
+    if (choices.size() == 1) ThrowIfItCannotRun(loaded, choices[0], options);
+    const Comparison comparison = Compare(loaded, choices, options);
+    // Printed first: where that fails, no file is left either.
+    if (json.value_or("") != "-") Print(CompareTable(comparison));
+    if (json) WriteOutput(*json, ToJson(comparison), InputFiles(scenario, schedules));
   }
 };
 

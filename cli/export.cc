@@ -24,10 +24,21 @@ struct ExportCommand {
     }
     const Scenario loaded = scenario.Load();
     const ScheduleChoice choice = schedules.LoadOne();
+    const Schedule schedule = MakeNamed(loaded, choice);
+    const std::string csv = AsCsv(choice, schedule);
+    if (output != "-") Print(DescribeTorchPlacement(schedule));
+    WriteOutput(output, csv, InputFiles(scenario, schedules));
+  }
+
+ private:
+  static Schedule MakeNamed(const Scenario& loaded, const ScheduleChoice& choice) {
+    ThrowIfItCannotRun(loaded, choice, {});
+    return MakeSchedule(loaded, choice);
+  }
+
+  static std::string AsCsv(const ScheduleChoice& choice, const Schedule& schedule) {
     try {
-      const Schedule schedule = MakeSchedule(loaded, choice);
-      WriteOutput(output, ToTorchCsv(schedule));
-      if (output != "-") Print(DescribeTorchPlacement(schedule));
+      return ToTorchCsv(schedule);
     } catch (const InputError& error) {
       throw error.At(choice.name);
     }

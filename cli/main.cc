@@ -8,10 +8,12 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <new>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 
@@ -51,9 +53,14 @@ int Run(int argc, char** argv) {
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::Success& e) {  // --help, --version
-    return app.exit(e);
+    std::ostringstream text;
+    app.exit(e, text, text);
+    spiritlevel::Print(text.str());
+    return 0;
   } catch (const CLI::ParseError& e) {
-    app.exit(e);
+    std::ostringstream text;
+    app.exit(e, text, text);
+    spiritlevel::Warn(spiritlevel::Printable(text.str()));
     return kInputError;
   }
 }
@@ -68,7 +75,7 @@ int main(int argc, char** argv) {
   try {
     return Run(argc, argv);
   } catch (const spiritlevel::InputError& e) {
-    spiritlevel::Warn(fmt::format("{}\n", e.what()));
+    spiritlevel::Warn(spiritlevel::Printable(e.what()) + "\n");
     return kInputError;
   } catch (const std::bad_alloc&) {
     spiritlevel::Warn(

@@ -10,6 +10,11 @@
 namespace spiritlevel {
 namespace {
 
+int AtLeastOne(std::string_view flag, int value) {
+  if (value >= 1) return value;
+  throw InputError(fmt::format("{}: {} is not 1 or more", flag, value), "leave it out, or use 1");
+}
+
 void CheckSizes(const Scenario& scenario, const std::string& file) {
   const int64_t cells = int64_t{scenario.ranks} * scenario.stages_per_rank * scenario.micro_batches;
   if (int64_t{scenario.ranks} * scenario.stages_per_rank <= kMaxStages &&
@@ -34,13 +39,10 @@ void ScenarioOptions::AddTo(CLI::App& command) {
 
 Scenario ScenarioOptions::Load() const {
   Scenario scenario = LoadScenario(file);
-  if (group < 0) throw InputError(fmt::format("--group: {} is negative", group), "use 1 or more");
-  if (stages_per_rank < 0) {
-    throw InputError(fmt::format("--stages-per-rank: {} is negative", stages_per_rank),
-                     "use 1 or more");
+  if (group) scenario.group = AtLeastOne("--group", *group);
+  if (stages_per_rank) {
+    scenario.stages_per_rank = AtLeastOne("--stages-per-rank", *stages_per_rank);
   }
-  if (group > 0) scenario.group = group;
-  if (stages_per_rank > 0) scenario.stages_per_rank = stages_per_rank;
   CheckSizes(scenario, file);
   return scenario;
 }
@@ -104,6 +106,13 @@ ScheduleChoice ScheduleFlags::LoadOne() const {
                      "--schedule-file FILE");
   }
   return Load().front();
+}
+
+std::vector<std::string> InputFiles(const ScenarioOptions& scenario,
+                                    const ScheduleFlags& schedules) {
+  std::vector<std::string> files = schedules.files;
+  files.push_back(scenario.file);
+  return files;
 }
 
 }  // namespace spiritlevel

@@ -13,8 +13,8 @@ namespace spiritlevel {
 
 struct ScenarioOptions {
   std::string file;
-  int group = 0;
-  int stages_per_rank = 0;
+  std::optional<int> group{};
+  std::optional<int> stages_per_rank{};
 
   void AddTo(CLI::App& command);
   // The scenario with the flags put over what its file says.
@@ -42,5 +42,9 @@ struct ScheduleFlags {
   // Exactly one. Throws InputError for none or several.
   ScheduleChoice LoadOne() const;
 };
+
+// The files that these options have read.
+std::vector<std::string> InputFiles(const ScenarioOptions& scenario,
+                                    const ScheduleFlags& schedules);
 
 }  // namespace spiritlevel

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <mutex>
 
 #include "base/check.h"
@@ -23,8 +24,16 @@ void Print(std::string_view text) {
   throw InputError(fmt::format("standard output: cannot write: {}", std::strerror(errno)));
 }
 
-void WriteOutput(const std::string& path, std::string_view text) {
-  path == "-" ? Print(text) : WriteFile(path, text);
+void WriteOutput(const std::string& path, std::string_view text,
+                 const std::vector<std::string>& inputs) {
+  if (path == "-") return Print(text);
+  for (const std::string& input : inputs) {
+    std::error_code ignored;
+    if (!std::filesystem::equivalent(path, input, ignored)) continue;
+    throw InputError(fmt::format("{}: is read by this command, and would be written over", path),
+                     "name another file");
+  }
+  WriteFile(path, text);
 }
 
 void Warn(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }

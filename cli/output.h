@@ -3,14 +3,16 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace spiritlevel {
 
 // Throws InputError when standard output cannot take it (a full disk behind it).
 void Print(std::string_view text);
 
-// `path` "-" is standard output.
-void WriteOutput(const std::string& path, std::string_view text);
+// `path` "-" is standard output. `inputs` are files that were read: none is written over.
+void WriteOutput(const std::string& path, std::string_view text,
+                 const std::vector<std::string>& inputs);
 
 // To standard error.
 void Warn(std::string_view text);

@@ -8,21 +8,28 @@
 #include <thread>
 #include <utility>
 
+#include "base/available_memory.h"
 #include "base/check.h"
+#include "base/utf8.h"
 #include "cli/output.h"
+#include "cli/size.h"
 #include "models/slices.h"
 #include "scenarios/torch_csv.h"
 #include "sim/analysis/check_schedule.h"
 #include "sim/analysis/check_timeline.h"
 #include "sim/engine.h"
+#include "sim/evaluate.h"
 #include "sim/event.h"
 
 namespace spiritlevel {
 namespace {
 
+// A row has room for the first line of a problem; a deadlock's picture is for whoever asks for that
+// schedule alone.
 std::string InOneLine(const InputError& error) {
-  return error.way_out().empty() ? error.problem()
-                                 : fmt::format("{}; {}", error.problem(), error.way_out());
+  std::string line = error.problem().substr(0, error.problem().find('\n'));
+  if (line.ends_with(':')) line.pop_back();
+  return error.way_out().empty() ? line : fmt::format("{}; {}", line, error.way_out());
 }
 
 // "linear" and so on, by what the schedule's stages show.
@@ -43,19 +50,19 @@ std::string PlacementOf(const ScheduleChoice& choice, const ScheduleVerdict& ver
   return "other";
 }
 
-void CheckSize(const Schedule& schedule, int iterations) {
-  const int64_t cells = int64_t{schedule.num_stages()} * schedule.num_micro_batches() * iterations;
-  if (cells <= 4 * kMaxStageMicroBatches) return;
-  throw InputError(fmt::format("{} stages x {} micro-batches x {} iterations do not fit in memory",
-                               schedule.num_stages(), schedule.num_micro_batches(), iterations),
-                   "use fewer iterations or micro-batches");
+// The period of the last two of at least kPeriodIterations iterations.
+TimeNs PeriodUnder(const Schedule& schedule, const Costs& costs, const PlayOptions& options) {
+  const int iterations = std::max(options.iterations, kPeriodIterations);
+  return Evaluator(costs).Evaluate(schedule, options.tail, iterations).period;
 }
 
-Costs CostsOf(const Scenario& scenario, const Schedule& schedule) {
-  return CostsForStages(scenario.slices, schedule.num_stages());
+// "dualpipe needs ..." names its schedule already.
+InputError NamedError(const ScheduleChoice& choice, const InputError& error) {
+  return error.problem().starts_with(choice.name) ? error : error.At(choice.name);
 }
 
 void Explain(std::string_view what, std::string& reason) {
+  if (what.empty()) return;
   if (!reason.empty()) reason += "; ";
   reason += what;
 }
@@ -63,8 +70,8 @@ void Explain(std::string_view what, std::string& reason) {
 // What the checkers say about the run: validity, and whether it fits.
 class Judge {
  public:
-  Judge(const Program& program, const Timeline& timeline, int iterations)
-      : program_(program), timeline_(timeline), iterations_(iterations) {}
+  Judge(const Program& program, const Timeline& timeline)
+      : program_(program), timeline_(timeline) {}
 
   void Run(const ScheduleVerdict& verdict, std::optional<Bytes> limit, Result& result) {
     result.valid = verdict.legal();
@@ -72,7 +79,7 @@ class Judge {
     result.fits = true;
     TimelineChecker timeline_checker(limit);
     AccountsChecker accounts_checker;
-    ForEachEvent(program_, timeline_, iterations_, [&](const Event& event) {
+    ForEachEvent(program_, timeline_, program_.num_iterations(), [&](const Event& event) {
       timeline_checker.Add(event);
       if (event.iteration == 0) accounts_checker.Add(event);
     });
@@ -93,7 +100,6 @@ class Judge {
 
   const Program& program_;
   const Timeline& timeline_;
-  int iterations_;
 };
 
 ClosedForm FormulaFor(const Scenario& scenario, const ScheduleChoice& choice, const Shape& shape,
@@ -140,6 +146,18 @@ Work WorkOf(const Costs& costs) {
   return work;
 }
 
+// As many as there are cores, or fewer if memory does not hold that many of the largest.
+size_t RunsAtOnce(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
+                  int iterations) {
+  Bytes largest = 1;
+  for (const ScheduleChoice& choice : choices) {
+    largest = std::max(largest, MemoryOfRun(scenario, choice, iterations));
+  }
+  const auto held = static_cast<size_t>(std::max<Bytes>(1, AvailableMemory() / largest));
+  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  return std::min({held, cores, choices.size()});
+}
+
 }  // namespace
 
 ScheduleChoice NamedSchedule(std::string_view name) {
@@ -148,7 +166,7 @@ ScheduleChoice NamedSchedule(std::string_view name) {
 
 ScheduleChoice ScheduleFromFile(const std::string& file) {
   CsvSchedule csv = LoadTorchCsv(file);
-  return {.name = std::filesystem::path(file).filename().string(),
+  return {.name = Shown(Printable(std::filesystem::path(file).filename().string())),
           .info = nullptr,
           .orders = std::move(csv.orders),
           .notes = std::move(csv.notes)};
@@ -167,38 +185,78 @@ Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice) {
   return schedule;
 }
 
+namespace {
+
+// A schedule with its costs, both fit to be played.
+struct Playable {
+  Schedule schedule;
+  Costs costs;
+};
+
+Playable MakePlayable(const Scenario& scenario, const ScheduleChoice& choice,
+                      const PlayOptions& options) {
+  RefuseWhatDoesNotFit(scenario, choice, options.iterations);
+  Schedule schedule = MakeSchedule(scenario, choice);
+  Costs costs = CostsForStages(scenario.slices, schedule.num_stages());
+  RefuseOverflow(schedule, costs, std::max(options.iterations, kPeriodIterations));
+  return {std::move(schedule), std::move(costs)};
+}
+
+// Our own schedules and engines must pass our own checker.
+void CheckOurOwn(const Result& result) {
+  if (!result.named || result.valid) return;
+  throw InvariantError(fmt::format("the checker refuses {}: {}", result.schedule, result.reason));
+}
+
+void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options,
+             Played& played) {
+  const auto [schedule, costs] = MakePlayable(scenario, choice, options);
+  const auto program = std::make_shared<Program>(
+      Lower(schedule, costs,
+            {.posting = options.posting, .tail = options.tail, .iterations = options.iterations}));
+  const auto timeline = std::make_shared<Timeline>(SimulateInOrder(*program));
+  Result& result = played.result;
+  result.summary = Summarize(*program, costs, *timeline, PeriodUnder(schedule, costs, options));
+  for (const std::string& note : choice.notes) Explain(note, result.reason);
+  if (choice.info != nullptr) Explain(choice.info->Note(ShapeOf(scenario)), result.reason);
+  if (!options.judge) return;
+  const ScheduleVerdict verdict = CheckSchedule(schedule.ToOrders());
+  result.placement = PlacementOf(choice, verdict);
+  result.stages_per_rank = verdict.chunks_per_rank;
+  result.closed_form = FormulaFor(scenario, choice, ShapeOf(scenario), costs);
+  Judge(*program, *timeline).Run(verdict, scenario.memory_limit, result);
+  CheckOurOwn(result);
+  played.program = program;
+  played.timeline = timeline;
+}
+
+}  // namespace
+
 Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options) {
   Played played{.result = {.schedule = choice.name, .named = choice.info != nullptr},
+                .error = {},
                 .program = {},
                 .timeline = {}};
-  Result& result = played.result;
-  for (const std::string& note : choice.notes) Explain(note, result.reason);
   if (choice.info != nullptr) {
-    result.placement = choice.info->placement;
-    result.stages_per_rank = choice.info->stages_per_rank(ShapeOf(scenario));
+    played.result.placement = choice.info->placement;
+    played.result.stages_per_rank = choice.info->stages_per_rank(ShapeOf(scenario));
   }
   try {
-    const Schedule schedule = MakeSchedule(scenario, choice);
-    const Costs costs = CostsOf(scenario, schedule);
-    const int iterations = std::max(options.iterations, kPeriodIterations);
-    CheckSize(schedule, iterations);
-    const auto program = std::make_shared<Program>(
-        Lower(schedule, costs,
-              {.posting = options.posting, .tail = options.tail, .iterations = iterations}));
-    const auto timeline = std::make_shared<Timeline>(SimulateInOrder(*program));
-    result.summary = Summarize(*program, costs, *timeline);
-    if (choice.info != nullptr) Explain(choice.info->Note(ShapeOf(scenario)), result.reason);
-    const ScheduleVerdict verdict = CheckSchedule(schedule.ToOrders());
-    result.placement = PlacementOf(choice, verdict);
-    result.stages_per_rank = verdict.chunks_per_rank;
-    result.closed_form = FormulaFor(scenario, choice, ShapeOf(scenario), costs);
-    Judge(*program, *timeline, options.iterations).Run(verdict, scenario.memory_limit, result);
-    played.program = program;
-    played.timeline = timeline;
+    PlayOut(scenario, choice, options, played);
   } catch (const InputError& error) {
-    Explain(InOneLine(error), result.reason);
+    played.error = NamedError(choice, error);
+    played.result.reason = InOneLine(error);
   }
   return played;
+}
+
+void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
+                        const PlayOptions& options) {
+  try {
+    MakePlayable(scenario, choice, options);
+  } catch (const InputError& error) {
+    throw NamedError(choice, error);
+  }
 }
 
 Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options) {
@@ -252,9 +310,9 @@ Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& 
       progress.Done();
     }
   };
-  const size_t cores = std::max(1u, std::thread::hardware_concurrency());
   std::vector<std::jthread> helpers;
-  for (size_t i = 1; i < std::min(cores, all.size()); ++i) helpers.emplace_back(work);
+  const size_t at_once = RunsAtOnce(scenario, all, options.iterations);
+  for (size_t i = 1; i < at_once; ++i) helpers.emplace_back(work);
   work();
   helpers.clear();
   for (const std::exception_ptr& error : errors) {

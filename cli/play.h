@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "report/result.h"
 #include "scenarios/scenario.h"
 #include "sim/program.h"
@@ -32,21 +33,27 @@ struct PlayOptions {
   Posting posting = Posting::kIdeal;
   Tail tail = Tail::kBarrier;
   int iterations = 1;
+  bool judge = true;  // else `valid` and `fits` are not found out: for what is only compared with
 };
 
 // Throws InputError if the choice cannot be made on this scenario's shape.
 Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice);
 
-// A run with everything it was made of. `program` and `timeline` hold at least
-// kPeriodIterations iterations.
+// A run with everything it was made of. `program` and `timeline` hold the iterations asked for; the
+// period of more is read off the flat evaluator.
 struct Played {
   Result result;
+  std::optional<InputError> error;  // why it could not run, with the way out
   std::shared_ptr<const Program> program;
   std::shared_ptr<const Timeline> timeline;
 };
 
 // A choice that cannot run gives a result with its reason, and no program.
 Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options);
+
+// The error of Play(), found without playing.
+void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
+                        const PlayOptions& options);
 
 // All of them, side by side on the machine's cores; the answer does not depend on how many.
 Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,

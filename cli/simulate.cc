@@ -1,5 +1,7 @@
 #include <future>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "base/check.h"
 #include "cli/commands.h"
@@ -16,7 +18,7 @@ struct SimulateCommand {
   ScenarioOptions scenario;
   ScheduleFlags schedules;
   PlayFlags play;
-  std::string json;
+  std::optional<std::string> json;
   bool chart = false;
 
   void Run() const {
@@ -27,16 +29,21 @@ struct SimulateCommand {
     const bool is_reference = choice.info != nullptr && choice.info->name == "1f1b";
     // What speed-up is against, on another core meanwhile.
     auto reference = std::async(std::launch::async, [&] {
-      return is_reference ? Result{} : Play(loaded, NamedSchedule("1f1b"), options).result;
+      PlayOptions without_judging = options;
+      without_judging.judge = false;
+      return is_reference ? Result{} : Play(loaded, NamedSchedule("1f1b"), without_judging).result;
     });
     const Played played = Play(loaded, choice, options);
-    if (!played.result.summary) throw InputError(choice.name + ": " + played.result.reason);
+    if (played.error) throw *played.error;
     Comparison comparison = DescribeScenario(loaded, options);
     comparison.results.push_back(played.result);
     const Result one_f_one_b = is_reference ? played.result : reference.get();
     if (one_f_one_b.summary) comparison.one_f_one_b = one_f_one_b;
-    if (!json.empty()) WriteOutput(json, ToJson(comparison));
-    if (json == "-") return;
+    if (json.value_or("") != "-") PrintResult(played, comparison);
+    if (json) WriteOutput(*json, ToJson(comparison), InputFiles(scenario, schedules));
+  }
+
+  void PrintResult(const Played& played, const Comparison& comparison) const {
     Print(DescribeResult(comparison.results[0], comparison));
     if (chart) {
       Print("\n" +

@@ -13,7 +13,7 @@ bool Ran(const Result& result) { return result.summary.has_value() && result.val
 
 const Result* Baseline(const Comparison& comparison) {
   const std::optional<Result>& base = comparison.one_f_one_b;
-  return base && Ran(*base) ? &*base : nullptr;
+  return base && base->summary ? &*base : nullptr;
 }
 
 std::optional<double> SpeedUp(const Result& result, const Comparison& comparison) {

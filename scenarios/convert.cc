@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "scenarios/place.h"
 #include "scenarios/read_costs.h"
-#include "scenarios/utf8.h"
+#include "base/utf8.h"
 
 namespace spiritlevel {
 namespace {
@@ -22,7 +22,7 @@ int MostStages(const Scenario& s) { return s.ranks * MostStagesPerRank(s); }
 
 std::string ReadName(const proto::Scenario& message, const Source& source, const Judge& judge) {
   if (!message.has_name() || message.name().empty()) {
-    return std::filesystem::path(source.name).stem().string();
+    return Shown(Printable(std::filesystem::path(source.name).stem().string()));
   }
   const Place top;
   const Place place(top, "name");

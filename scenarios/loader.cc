@@ -11,7 +11,7 @@
 #include "scenarios/convert.h"
 #include "scenarios/scenario.h"
 #include "scenarios/source.h"
-#include "scenarios/utf8.h"
+#include "base/utf8.h"
 
 namespace spiritlevel {
 namespace {

@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "scenarios/field_hints.h"
 #include "scenarios/source.h"
-#include "scenarios/utf8.h"
+#include "base/utf8.h"
 
 namespace spiritlevel {
 namespace {

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "sim/engine.h"
@@ -10,23 +12,27 @@
 namespace spiritlevel {
 namespace {
 
-// Slots of the queue: a rank's compute lane becomes free; a link delivers the message it has had
-// longest; a link becomes free.
+constexpr TimeNs kNotYet = -1;
+
+// Slots of the queue: a rank whose node ends; a link that becomes free while messages wait for it.
+// An arrival or a start needs no event: once the messages that a node waits for are on their links
+// and its lane is free, it is known when it will start. What a start depends on by the time of day
+// (none of it so far: nothing is chosen, and no link is shared) would have to be an event.
 template <class Key>
 class ByQueue {
  public:
   explicit ByQueue(const Program& program)
       : program_(program),
+        nodes_(program.nodes()),
+        messages_(program.messages()),
         num_ranks_(program.num_ranks()),
-        num_links_(static_cast<int32_t>(program.links().size())),
-        queue_(num_ranks_ + 2 * num_links_),
+        queue_(num_ranks_ + static_cast<int32_t>(program.links().size())),
         ranks_(static_cast<size_t>(num_ranks_)),
-        links_(static_cast<size_t>(num_links_)),
-        arrived_(program.messages().size(), 0),
-        next_on_link_(program.messages().size(), kNone),
+        links_(program.links().size()),
+        next_on_link_(program.messages().size()),
         members_waiting_(program.collectives().size(), 0) {
     timeline_.nodes.resize(program.nodes().size());
-    timeline_.messages.resize(program.messages().size());
+    timeline_.messages.assign(program.messages().size(), {.start = 0, .arrival = kNotYet});
     for (int rank = 0; rank < num_ranks_; ++rank) {
       Rank& state = ranks_[static_cast<size_t>(rank)];
       state.head = program.rank_begin(rank);
@@ -41,10 +47,8 @@ class ByQueue {
       const auto [now, slot] = queue_.Pop();
       if (slot < num_ranks_) {
         FinishNode(slot, now);
-      } else if (slot < num_ranks_ + num_links_) {
-        Deliver(slot - num_ranks_, now);
       } else {
-        StartTransfer(slot - num_ranks_ - num_links_, now);
+        FreeLink(slot - num_ranks_, now);
       }
     }
     for (const Rank& rank : ranks_) {
@@ -57,123 +61,111 @@ class ByQueue {
   struct Rank {
     NodeId head = 0;  // running, or the next to run
     NodeId end = 0;
-    bool running = false;
+    MessageId waits_for = kNone;  // an input of the head that is not on its link yet
     TimeNs free_since = 0;
     Bytes live = 0;
   };
 
-  // Messages of a link, in order: delivered ones, those in flight, those that wait to start.
+  // Messages that wait for the link, in order.
   struct LinkState {
-    MessageId in_flight = kNone;  // the oldest
-    MessageId waiting = kNone;    // the first
-    MessageId last = kNone;       // the youngest of all
+    MessageId first = kNone;
+    MessageId last = kNone;
     TimeNs free = 0;
   };
 
-  const Node& HeadOf(const Rank& rank) const { return program_.nodes()[rank.head]; }
-
-  // Starts the head of an idle lane if it can run.
+  // Starts the head of a lane that is free, or notes which input of it is missing.
   void TakeUp(int rank_id, TimeNs now) {
     Rank& rank = ranks_[static_cast<size_t>(rank_id)];
     if (rank.head == rank.end) return;
-    const Node& node = HeadOf(rank);
+    const Node& node = nodes_[static_cast<size_t>(rank.head)];
     if (node.kind == NodeKind::kCollective) {
       JoinCollective(node.extra, now);
       return;
     }
-    TimeNs ready = node.inputs[0] == kNone ? now : 0;
-    MessageId latest = kNone;
+    MessageId cause = kNone;
+    TimeNs ready = node.inputs[0] == kNone ? rank.free_since : kNotYet;
     for (const MessageId input : node.inputs) {
-      if (input == kNone) continue;
-      if (!arrived_[static_cast<size_t>(input)]) return;
+      if (input == kNone) break;
       const TimeNs arrival = timeline_.messages[static_cast<size_t>(input)].arrival;
-      if (latest == kNone || arrival > ready) {
-        latest = input;
-        ready = arrival;
+      if (arrival == kNotYet) {
+        rank.waits_for = input;
+        return;
       }
+      if (arrival <= ready) continue;
+      ready = arrival;
+      cause = input;
     }
-    const MessageId cause = ready > rank.free_since ? latest : kNone;
-    Start(rank_id, now, ready, cause);
+    Start(rank_id, ready, ready > rank.free_since ? cause : kNone);
   }
 
-  void Start(int rank_id, TimeNs now, TimeNs ready, MessageId cause) {
+  void Start(int rank_id, TimeNs ready, MessageId cause) {
     Rank& rank = ranks_[static_cast<size_t>(rank_id)];
-    const Node& node = HeadOf(rank);
+    const Node& node = nodes_[static_cast<size_t>(rank.head)];
     static constexpr NodeCost kFree;
-    const NodeCost& cost = node.cost == kNone ? kFree : program_.costs()[node.cost];
-    rank.running = true;
+    const NodeCost& cost =
+        node.cost == kNone ? kFree : program_.costs()[static_cast<size_t>(node.cost)];
     rank.live += cost.grow;
-    const TimeNs start = now + cost.launch;
-    timeline_.nodes[static_cast<size_t>(rank.head)] = {.start = start,
-                                                       .end = start + cost.duration,
-                                                       .ready = ready,
-                                                       .live = rank.live,
-                                                       .cause = cause};
-    queue_.Push(start + cost.duration, rank_id);
+    const TimeNs start = std::max(rank.free_since, ready) + cost.launch;
+    const TimeNs end = start + cost.duration;
+    timeline_.nodes[static_cast<size_t>(rank.head)] = {
+        .start = start, .end = end, .ready = ready, .live = rank.live, .cause = cause};
+    queue_.Push(end, rank_id);
   }
 
   void FinishNode(int rank_id, TimeNs now) {
     Rank& rank = ranks_[static_cast<size_t>(rank_id)];
-    const Node& node = HeadOf(rank);
-    if (node.cost != kNone) rank.live -= program_.costs()[node.cost].shrink;
-    rank.running = false;
+    const Node& node = nodes_[static_cast<size_t>(rank.head)];
+    if (node.cost != kNone) rank.live -= program_.costs()[static_cast<size_t>(node.cost)].shrink;
     rank.free_since = now;
     ++rank.head;
-    for (MessageId m = node.first_output; m < node.first_output + node.num_outputs; ++m) {
-      Enqueue(m, now);
-    }
+    // Its own lane first: that is what the queue has kept a place for.
     TakeUp(rank_id, now);
+    for (MessageId m = node.first_output; m < node.first_output + node.num_outputs; ++m) {
+      Post(m, now);
+    }
   }
 
-  void Enqueue(MessageId message, TimeNs now) {
-    const int32_t link = program_.messages()[message].link;
+  void Post(MessageId message, TimeNs now) {
+    const int32_t link = messages_[static_cast<size_t>(message)].link;
     LinkState& state = links_[static_cast<size_t>(link)];
-    if (state.last != kNone) next_on_link_[static_cast<size_t>(state.last)] = message;
-    state.last = message;
-    if (state.waiting != kNone) return;  // behind others; the link is busy
-    state.waiting = message;
-    if (state.free <= now) {
-      StartTransfer(link, now);
+    if (state.first == kNone && state.free <= now) {
+      Transfer(message, link, now);
+      return;
+    }
+    if (state.first == kNone) {
+      state.first = message;
+      queue_.Push(state.free, num_ranks_ + link);
     } else {
-      queue_.Push(state.free, num_ranks_ + num_links_ + link);
+      next_on_link_[static_cast<size_t>(state.last)] = message;
     }
+    state.last = message;
   }
 
-  void StartTransfer(int32_t link, TimeNs now) {
+  void FreeLink(int32_t link, TimeNs now) {
     LinkState& state = links_[static_cast<size_t>(link)];
-    const HopCost& hop = program_.links()[link].hop;
-    const MessageId message = state.waiting;
-    MessageTimes& times = timeline_.messages[static_cast<size_t>(message)];
-    times = {.start = now, .arrival = now + hop.busy + hop.latency};
-    state.free = now + hop.busy;
-    state.waiting = next_on_link_[static_cast<size_t>(message)];
-    if (state.in_flight == kNone) {
-      state.in_flight = message;
-      queue_.Push(times.arrival, num_ranks_ + link);
-    }
-    if (state.waiting != kNone) queue_.Push(state.free, num_ranks_ + num_links_ + link);
+    const MessageId message = state.first;
+    state.first = message == state.last ? kNone : next_on_link_[static_cast<size_t>(message)];
+    Transfer(message, link, now);
+    if (state.first != kNone) queue_.Push(state.free, num_ranks_ + link);
   }
 
-  void Deliver(int32_t link, TimeNs now) {
-    LinkState& state = links_[static_cast<size_t>(link)];
-    const MessageId message = state.in_flight;
-    arrived_[static_cast<size_t>(message)] = 1;
-    const MessageId next = next_on_link_[static_cast<size_t>(message)];
-    state.in_flight = next == state.waiting ? kNone : next;
-    if (state.in_flight != kNone) {
-      queue_.Push(timeline_.messages[static_cast<size_t>(next)].arrival, num_ranks_ + link);
-    }
-    const int receiver = program_.links()[link].to_rank;
-    const Rank& rank = ranks_[static_cast<size_t>(receiver)];
-    if (!rank.running && rank.head == program_.messages()[message].to) TakeUp(receiver, now);
+  void Transfer(MessageId message, int32_t link_id, TimeNs now) {
+    const Link& link = program_.links()[static_cast<size_t>(link_id)];
+    const TimeNs free = now + link.hop.busy;
+    links_[static_cast<size_t>(link_id)].free = free;
+    timeline_.messages[static_cast<size_t>(message)] = {.start = now,
+                                                        .arrival = free + link.hop.latency};
+    Rank& receiver = ranks_[static_cast<size_t>(link.to_rank)];
+    if (receiver.waits_for != message) return;
+    receiver.waits_for = kNone;
+    TakeUp(link.to_rank, now);
   }
 
   void JoinCollective(int32_t id, TimeNs now) {
-    const Collective& collective = program_.collectives()[id];
+    const Collective& collective = program_.collectives()[static_cast<size_t>(id)];
     if (++members_waiting_[static_cast<size_t>(id)] < collective.members.size()) return;
     for (int r = 0; r < num_ranks_; ++r) {
       Rank& rank = ranks_[static_cast<size_t>(r)];
-      rank.running = true;
       timeline_.nodes[static_cast<size_t>(rank.head)] = {.start = now,
                                                          .end = now + collective.duration,
                                                          .ready = now,
@@ -184,13 +176,13 @@ class ByQueue {
   }
 
   const Program& program_;
+  const std::span<const Node> nodes_;
+  const std::span<const Message> messages_;
   int32_t num_ranks_;
-  int32_t num_links_;
   EventQueue<Key> queue_;
   std::vector<Rank> ranks_;
   std::vector<LinkState> links_;
-  std::vector<uint8_t> arrived_;
-  std::vector<MessageId> next_on_link_;
+  RawVector<MessageId> next_on_link_;  // of a message that waits, if it is not the last
   std::vector<size_t> members_waiting_;
   Timeline timeline_;
 };
@@ -215,7 +207,7 @@ Int128 LatestPossible(const Program& program) {
 }  // namespace
 
 Timeline SimulateByQueue(const Program& program) {
-  const auto slots = static_cast<int32_t>(program.num_ranks() + 2 * program.links().size());
+  const auto slots = static_cast<int32_t>(program.num_ranks() + program.links().size());
   const Int128 latest = LatestPossible(program);
   SPIRITLEVEL_CHECK(latest <= std::numeric_limits<TimeNs>::max(), "times fit in 63 bits");
   const int slot_bits = EventQueue<uint64_t>::SlotBits(slots);

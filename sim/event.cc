@@ -1,6 +1,7 @@
 #include "sim/event.h"
 
 #include <algorithm>
+#include <span>
 
 namespace spiritlevel {
 namespace {
@@ -9,19 +10,76 @@ void Add(MemoryByCategory& to, const MemoryByCategory& change) {
   for (size_t i = 0; i < kNumMemoryCategories; ++i) to[i] += change[i];
 }
 
+// When the results that stay on a rank were made: what its ops wait for beside messages. The order
+// of the compute lane makes an engine keep these without looking at them.
+class LocalResults {
+ public:
+  explicit LocalResults(const Program& program)
+      : program_(program),
+        micro_batches_(static_cast<size_t>(program.num_micro_batches())),
+        chunk_of_(static_cast<size_t>(program.num_stages()) + 2, kNotHere) {}
+
+  // A rank starts with nothing but its parameters.
+  void StartRank(int rank) {
+    std::fill(chunk_of_.begin(), chunk_of_.end(), kNotHere);
+    const std::span<const int> stages = program_.stages_of(rank);
+    for (size_t chunk = 0; chunk < stages.size(); ++chunk) {
+      chunk_of_[static_cast<size_t>(stages[chunk]) + 1] = static_cast<int>(chunk);
+    }
+    forward_.assign(stages.size() * micro_batches_, 0);
+    backward_.assign(forward_.size(), 0);
+    parameters_ = 0;
+  }
+
+  void Made(const Op& op, TimeNs end) {
+    if (op.pass == Pass::kW) return;
+    std::vector<TimeNs>& made = op.pass == Pass::kF ? forward_ : backward_;
+    made[Cell(op.stage, op)] = end;
+  }
+  void SteppedOptimizer(TimeNs end) { parameters_ = end; }
+
+  // At least 0, also where all inputs come from other ranks.
+  TimeNs ReadyFor(const Op& op) const {
+    if (op.pass == Pass::kF) return std::max(parameters_, Of(forward_, op.stage - 1, op));
+    if (op.pass == Pass::kW) return std::max(parameters_, Of(backward_, op.stage, op));
+    return std::max({parameters_, Of(forward_, op.stage, op), Of(backward_, op.stage + 1, op)});
+  }
+
+ private:
+  static constexpr int kNotHere = -1;
+
+  size_t Cell(int stage, const Op& op) const {
+    return static_cast<size_t>(chunk_of_[static_cast<size_t>(stage + 1)]) * micro_batches_ +
+           static_cast<size_t>(op.micro_batch);
+  }
+  TimeNs Of(const std::vector<TimeNs>& made, int stage, const Op& op) const {
+    const bool here = chunk_of_[static_cast<size_t>(stage + 1)] != kNotHere;
+    return here ? made[Cell(stage, op)] : 0;
+  }
+
+  const Program& program_;
+  size_t micro_batches_;
+  std::vector<int> chunk_of_;  // by stage + 1, so that there is one before the first
+  std::vector<TimeNs> forward_;
+  std::vector<TimeNs> backward_;
+  TimeNs parameters_ = 0;  // since when this version of them is there
+};
+
 class Reader {
  public:
   Reader(const Program& program, const Timeline& timeline,
          const std::function<void(const Event&)>& visit)
-      : program_(program), timeline_(timeline), visit_(visit) {}
+      : program_(program), timeline_(timeline), visit_(visit), local_(program) {}
 
   void ReadRank(int rank, int iterations) {
     node_event_.after = program_.static_memory(rank);
+    local_.StartRank(rank);
     TimeNs lane_free = 0;
     const NodeId end = program_.iteration_begin(rank, iterations);
     for (NodeId id = program_.rank_begin(rank); id < end; ++id) {
       DescribeNode(id, rank, lane_free);
       lane_free = node_event_.end;
+      KeepResults(node_event_);
       visit_(node_event_);
       const Node& node = program_.nodes()[id];
       for (const MessageId input : node.inputs) {
@@ -43,11 +101,12 @@ class Reader {
     event.rank = rank;
     event.parameter_version = node.iteration + (node.kind == NodeKind::kOptimizer ? 1 : 0);
     DescribeOps(node, rank);
-    event.ready = times.ready;
-    event.issue = std::max(times.ready, lane_free);
+    event.ready = ReadyTime(node, times, lane_free);
+    event.issue = std::max(event.ready, lane_free);
     event.start = times.start;
     event.end = times.end;
     event.live = times.live;
+    event.collective = node.kind == NodeKind::kCollective ? node.extra : kNone;
     event.before = event.during = event.after;  // what the node before it left
     if (node.cost != kNone) {
       Add(event.during, program_.costs()[node.cost].at_start);
@@ -55,6 +114,25 @@ class Reader {
       Add(event.after, program_.costs()[node.cost].at_end);
     }
     DescribeInput(node, times.cause);
+  }
+
+  // All inputs are there: those that came as messages, and those that were made on this rank.
+  TimeNs ReadyTime(const Node& node, const NodeTimes& times, TimeNs lane_free) const {
+    if (node.kind == NodeKind::kCollective) return times.ready;
+    if (node.kind == NodeKind::kOptimizer) return lane_free;
+    TimeNs ready = local_.ReadyFor(node.op);
+    if (node.kind == NodeKind::kPair) {
+      ready = std::max(ready, local_.ReadyFor(program_.second_op(node)));
+    }
+    return node.inputs[0] == kNone ? ready : std::max(ready, times.ready);
+  }
+
+  void KeepResults(const Event& event) {
+    if (event.kind == NodeKind::kOptimizer) local_.SteppedOptimizer(event.end);
+    if (event.kind == NodeKind::kOp || event.kind == NodeKind::kPair) {
+      local_.Made(event.op, event.end);
+    }
+    if (event.kind == NodeKind::kPair) local_.Made(event.second, event.end);
   }
 
   void DescribeOps(const Node& node, int rank) {
@@ -124,6 +202,7 @@ class Reader {
   const std::function<void(const Event&)>& visit_;
   // Written over again and again: an Event has so many fields that making one takes longer than
   // filling in those that matter. Each kind has its own, so that what it never sets stays empty.
+  LocalResults local_;
   Event node_event_;
   Event message_event_;
 };

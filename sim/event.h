@@ -20,11 +20,13 @@ struct Event {
   NodeKind kind = NodeKind::kOp;
   int32_t iteration = 0;
   int32_t rank = 0;
-  Op op{};         // kOp, kPair; of a message the op that produced it
-  Op second{};     // kPair only
+  Op op{};                   // kOp, kPair; of a message the op that produced it
+  Op second{};               // kPair only
   int32_t chunk = 0;         // of op.stage on this rank
   int32_t second_chunk = 0;  // kPair only
-  int32_t parameter_version = 0;  // of the parameters it reads; an optimizer's: that it leaves
+  // Of the parameters it reads; an optimizer's: that it leaves; a message's: its producer's; a
+  // collective's: of those that lie on the rank.
+  int32_t parameter_version = 0;
 
   TimeNs ready = 0;  // all its inputs are there
   TimeNs issue = 0;  // ready, and its lane free
@@ -37,6 +39,9 @@ struct Event {
   MemoryByCategory during{};
   MemoryByCategory after{};
   Bytes live = 0;  // the engine's own running total while the node runs; Total(during) must be it
+
+  // kCollective: one id on all its members, and no other collective of the iteration has it.
+  int32_t collective = kNone;
 
   // Messages. Of a compute node: the input that came last.
   int32_t message = kNone;

@@ -140,6 +140,7 @@ class Program {
   const MemoryByCategory& static_memory(int rank) const { return static_memory_[rank]; }
 
   int parameter_copies() const { return parameter_copies_; }
+  std::span<const int> stages_of(int rank) const { return stages_of_[rank]; }
   int chunk_of(int rank, int stage) const;
 
  private:

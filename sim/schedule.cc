@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "base/check.h"
 
@@ -47,22 +48,34 @@ class DryRun {
   // The rank's next op is what it is stuck on.
   size_t reached(int rank) const { return next_[static_cast<size_t>(rank)]; }
 
-  // Why `op` cannot run now; empty if it can.
-  std::string WaitsFor(const Op& op) const {
-    if (op.pass == Pass::kF && op.stage > 0 && !forward_done_[Cell(op.stage - 1, op)]) {
-      return fmt::format("{}F{}", op.stage - 1, op.micro_batch);
-    }
-    if (op.pass == Pass::kW && !backward_done_[Cell(op.stage, op)]) {
-      return fmt::format("{}B{}", op.stage, op.micro_batch);
-    }
-    if (op.pass == Pass::kB || op.pass == Pass::kBW) {
-      if (!forward_done_[Cell(op.stage, op)]) return fmt::format("{}F{}", op.stage, op.micro_batch);
-      if (op.stage + 1 < schedule_.num_stages() && !backward_done_[Cell(op.stage + 1, op)]) {
-        return fmt::format("the backward of stage {} for micro-batch {}", op.stage + 1,
-                           op.micro_batch);
+  // The op that `op` waits for, if it cannot run now: an F, a B (or BW) or nothing.
+  std::optional<Op> WaitsFor(const Op& op) const {
+    const auto awaited = [&](int stage, Pass pass) {
+      return Op{.micro_batch = op.micro_batch, .stage = static_cast<uint16_t>(stage), .pass = pass};
+    };
+    if (op.pass == Pass::kF) {
+      if (op.stage > 0 && !forward_done_[Cell(op.stage - 1, op)]) {
+        return awaited(op.stage - 1, Pass::kF);
       }
+      return {};
     }
-    return "";
+    if (op.pass == Pass::kW) {
+      if (!backward_done_[Cell(op.stage, op)]) return awaited(op.stage, Pass::kB);
+      return {};
+    }
+    if (!forward_done_[Cell(op.stage, op)]) return awaited(op.stage, Pass::kF);
+    if (op.stage + 1 < schedule_.num_stages() && !backward_done_[Cell(op.stage + 1, op)]) {
+      return awaited(op.stage + 1, Pass::kB);
+    }
+    return {};
+  }
+
+  // What the next op of a stuck rank waits for; of a pair, either half.
+  Op WaitsFor(int rank) const {
+    const std::span<const Op> ops = schedule_.ops(rank);
+    const size_t at = reached(rank);
+    const std::optional<Op> first = WaitsFor(ops[at]);
+    return first ? *first : *WaitsFor(ops[at + 1]);
   }
 
  private:
@@ -72,8 +85,10 @@ class DryRun {
 
   bool CanRun(const Op& op) const {
     switch (op.pass) {
-      case Pass::kF: return op.stage == 0 || forward_done_[Cell(op.stage - 1, op)];
-      case Pass::kW: return backward_done_[Cell(op.stage, op)];
+      case Pass::kF:
+        return op.stage == 0 || forward_done_[Cell(op.stage - 1, op)];
+      case Pass::kW:
+        return backward_done_[Cell(op.stage, op)];
       case Pass::kB:
       case Pass::kBW:
         return forward_done_[Cell(op.stage, op)] &&
@@ -119,22 +134,50 @@ class DryRun {
   std::vector<int> runnable_;
 };
 
+// Stuck ranks, each waiting for the next, the last for the first.
+std::vector<int> CycleOfRanks(const Schedule& schedule, const DryRun& run) {
+  int rank = 0;
+  while (run.reached(rank) >= schedule.ops(rank).size()) ++rank;
+  std::vector<int> seen;
+  while (std::find(seen.begin(), seen.end(), rank) == seen.end()) {
+    seen.push_back(rank);
+    const Op awaited = run.WaitsFor(rank);
+    rank = schedule.rank_of(awaited.stage, awaited.micro_batch);
+  }
+  seen.erase(seen.begin(), std::find(seen.begin(), seen.end(), rank));
+  return seen;
+}
+
+// "2B0" where B and W are split there, else "2BW0".
+std::string NameOfAwaited(const Schedule& schedule, Op op) {
+  if (op.pass == Pass::kB) {
+    for (const Op& other : schedule.ops(schedule.rank_of(op.stage, op.micro_batch))) {
+      const bool same = other.stage == op.stage && other.micro_batch == op.micro_batch;
+      if (same && other.pass == Pass::kBW) op.pass = Pass::kBW;
+    }
+  }
+  return ToString(op);
+}
+
 std::string DescribeDeadlock(const Schedule& schedule, const DryRun& run) {
   constexpr size_t kBefore = 4;
   constexpr size_t kAfter = 5;
+  constexpr size_t kMostRanks = 8;
   std::string out = "schedule deadlocks:";
-  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+  const std::vector<int> cycle = CycleOfRanks(schedule, run);
+  for (const int rank : std::span(cycle).first(std::min(cycle.size(), kMostRanks))) {
     const std::span<const Op> ops = schedule.ops(rank);
     const size_t at = run.reached(rank);
-    if (at >= ops.size()) continue;
     out += fmt::format("\n  rank {}:{}", rank, at > kBefore ? " ..." : "");
     for (size_t i = at - std::min(at, kBefore); i < std::min(ops.size(), at + kAfter); ++i) {
       out += fmt::format("{} {}", i == at ? " |" : "", ToString(ops[i]));
     }
-    std::string why = run.WaitsFor(ops[at]);
-    if (why.empty() && ops[at].overlaps_next) why = run.WaitsFor(ops[at + 1]);
     out += fmt::format("{}   <-- {} waits for {}", at + kAfter < ops.size() ? " ..." : "",
-                       ToString(ops[at]), why);
+                       ToString(ops[at]), NameOfAwaited(schedule, run.WaitsFor(rank)));
+  }
+  if (cycle.size() > kMostRanks) {
+    out +=
+        fmt::format("\n  and {} more ranks, each waiting for the next", cycle.size() - kMostRanks);
   }
   return out;
 }
@@ -163,14 +206,16 @@ Schedule::Schedule(const Orders& orders) {
     if (orders[rank].empty()) Refuse(fmt::format("rank {} has nothing to do", rank));
     CheckPairs(orders[rank], rank);
     for (const Op& op : orders[rank]) {
-      if (op.micro_batch < 0) Refuse(fmt::format("{}: negative micro-batch", ::spiritlevel::ToString(op)));
+      if (op.micro_batch < 0)
+        Refuse(fmt::format("{}: negative micro-batch", ::spiritlevel::ToString(op)));
       num_stages_ = std::max(num_stages_, op.stage + 1);
       num_micro_batches_ = std::max(num_micro_batches_, op.micro_batch);
     }
     ops_.insert(ops_.end(), orders[rank].begin(), orders[rank].end());
     rank_begin_.push_back(static_cast<int32_t>(ops_.size()));
   }
-  const size_t cells = static_cast<size_t>(num_stages_) * (static_cast<size_t>(num_micro_batches_) + 1);
+  const size_t cells =
+      static_cast<size_t>(num_stages_) * (static_cast<size_t>(num_micro_batches_) + 1);
   if (cells > kMaxCells || cells > ops_.size()) {
     Refuse(fmt::format("{} ops cannot be all passes of {} stages and {} micro-batches", ops_.size(),
                        num_stages_, static_cast<size_t>(num_micro_batches_) + 1));
@@ -211,7 +256,8 @@ void Schedule::Place(const Orders& orders) {
   std::vector<int> last_holder(static_cast<size_t>(num_stages_), -1);
   for (size_t rank = 0; rank < orders.size(); ++rank) {
     for (const Op& op : orders[rank]) {
-      uint16_t& cell = full[static_cast<size_t>(op.stage) * m + static_cast<size_t>(op.micro_batch)];
+      uint16_t& cell =
+          full[static_cast<size_t>(op.stage) * m + static_cast<size_t>(op.micro_batch)];
       if (cell != kUnplaced && cell != rank) {
         Refuse(fmt::format("stage {} runs micro-batch {} on rank {} and on rank {}", op.stage,
                            op.micro_batch, cell, rank));
@@ -263,7 +309,8 @@ std::string Schedule::ToString() const { return ::spiritlevel::ToString(ToOrders
 
 Orders Schedule::ToOrders() const {
   Orders orders;
-  for (int rank = 0; rank < num_ranks(); ++rank) orders.emplace_back(ops(rank).begin(), ops(rank).end());
+  for (int rank = 0; rank < num_ranks(); ++rank)
+    orders.emplace_back(ops(rank).begin(), ops(rank).end());
   return orders;
 }
 

@@ -163,16 +163,29 @@ class DataFlow {
     // By (iteration, micro-batch): an op to compare with.
     std::vector<uint32_t> first(static_cast<size_t>(shape_.iterations * shape_.micro_batches),
                                 kNowhere);
+    const auto first_of = [&](int32_t iteration, const Op& op) -> uint32_t& {
+      return first[static_cast<size_t>(
+          (int64_t{iteration} - shape_.first_iteration) * shape_.micro_batches + op.micro_batch)];
+    };
     for (uint32_t i = 0; i < ops_.size(); ++i) {
       const OpRecord& r = ops_[i];
-      uint32_t& other = first[static_cast<size_t>((int64_t{r.iteration} - shape_.first_iteration) *
-                                                      shape_.micro_batches +
-                                                  r.op.micro_batch)];
+      uint32_t& other = first_of(r.iteration, r.op);
       if (other == kNowhere) other = i;
       if (ops_[other].parameter_version == r.parameter_version) continue;
       findings_.Add("version", [&] {
         return fmt::format("{} reads parameter version {}, but {} reads version {}",
                            Text(r.op, r.iteration), r.parameter_version, ToString(ops_[other].op),
+                           ops_[other].parameter_version);
+      });
+    }
+    for (const MessageEnd& end : ends_) {
+      if (!shape_.Contains(end.iteration, end.op.stage, end.op.micro_batch)) continue;
+      const uint32_t other = first_of(end.iteration, end.op);
+      if (other == kNowhere || ops_[other].parameter_version == end.parameter_version) continue;
+      findings_.Add("version", [&] {
+        return fmt::format("rank {}: the {} of {} names parameter version {}, but {} reads {}",
+                           end.rank, EndText(end), Text(end.op, end.iteration),
+                           end.parameter_version, ToString(ops_[other].op),
                            ops_[other].parameter_version);
       });
     }

@@ -27,35 +27,17 @@ struct MessageEnd {
   int32_t rank = 0;
   int32_t peer = 0;
   int32_t iteration = 0;
+  int32_t parameter_version = 0;
   Op op;  // what it carries is this op's result
   bool receives = false;
-};
-
-struct OptimizerRecord {
-  TimeNs start = 0;
-  int32_t iteration = 0;
-  int32_t rank = 0;
-};
-
-struct CollectiveRecord {
-  TimeNs issue = 0;
-  TimeNs end = 0;
-  int32_t iteration = 0;
-  int32_t place = 0;  // 0 for the first of the iteration on this rank, ...
-  int32_t rank = 0;
 };
 
 struct TimelineRecords {
   std::vector<OpRecord> ops;
   std::vector<MessageEnd> message_ends;
-  std::vector<OptimizerRecord> optimizers;
-  std::vector<CollectiveRecord> collectives;
 };
 
 // pass_count, version, message and dependency.
 void CheckDataFlow(const TimelineRecords& records, FindingList& findings);
-
-// early_optimizer and collective.
-void CheckTails(TimelineRecords& records, FindingList& findings);
 
 }  // namespace spiritlevel::check

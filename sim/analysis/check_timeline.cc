@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/analysis/check_records.h"
+#include "sim/analysis/check_tails.h"
 
 namespace spiritlevel {
 namespace {
@@ -72,9 +73,8 @@ struct LaneState {
   bool over_limit = false;
   TimeNs end = 0;
   NodeLabel last;
+  int32_t parameter_version = 0;  // that the last node read or left
   MemoryByCategory memory{};
-  int32_t collective_iteration = kNone;
-  int32_t collectives = 0;
 };
 
 bool IsSane(const Op& op) { return op.micro_batch >= 0 && static_cast<int>(op.pass) < kNumPasses; }
@@ -92,7 +92,11 @@ struct TimelineChecker::State {
   std::optional<Bytes> limit;
   std::vector<LaneState> lanes;  // by rank
   TimelineRecords records;
+  check::TailChecker tails;
   FindingList findings;
+
+  State(std::optional<Bytes> memory_limit, LastTail last_tail)
+      : limit(memory_limit), tails(last_tail) {}
 
   void Add(const Event& e) {
     if (!IsSane(e)) {
@@ -124,17 +128,20 @@ struct TimelineChecker::State {
                                     .rank = e.rank,
                                     .peer = e.peer,
                                     .iteration = e.iteration,
+                                    .parameter_version = e.parameter_version,
                                     .op = e.op,
                                     .receives = e.kind == NodeKind::kReceive});
   }
 
   void AddNode(const Event& e, LaneState& lane) {
     CheckLane(e, lane);
+    CheckVersion(e, lane);
     CheckMemory(e, lane);
-    Record(e, lane);
+    Record(e);
     lane.begun = true;
     lane.end = e.end;
     lane.last = NodeLabel::Of(e);
+    lane.parameter_version = e.parameter_version;
     lane.memory = e.after;
   }
 
@@ -151,6 +158,21 @@ struct TimelineChecker::State {
                            NodeLabel::Of(e).Text(), e.start, lane.last.Text(), lane.end);
       });
     }
+  }
+
+  // Only an optimizer step changes the version on a rank, by one. Since a lane runs one node at a
+  // time, in this order, whatever reads a version also starts after the step that left it.
+  void CheckVersion(const Event& e, const LaneState& lane) {
+    const bool steps = e.kind == NodeKind::kOptimizer;
+    const int64_t right = int64_t{lane.parameter_version} + (steps ? 1 : 0);
+    if (!lane.begun || e.parameter_version == right) return;
+    findings.Add("version", [&] {
+      return fmt::format("rank {}: {} {} parameter version {} after {}, which {} version {}",
+                         e.rank, NodeLabel::Of(e).Text(), steps ? "leaves" : "reads",
+                         e.parameter_version, lane.last.Text(),
+                         lane.last.kind == NodeKind::kOptimizer ? "left" : "read",
+                         lane.parameter_version);
+    });
   }
 
   void CheckMemory(const Event& e, LaneState& lane) {
@@ -207,24 +229,11 @@ struct TimelineChecker::State {
     });
   }
 
-  void Record(const Event& e, LaneState& lane) {
-    switch (e.kind) {
-      case NodeKind::kPair:
-        RecordOp(e, e.op);
-        RecordOp(e, e.second);
-        break;
-      case NodeKind::kOptimizer:
-        records.optimizers.push_back({e.start, e.iteration, e.rank});
-        break;
-      case NodeKind::kCollective:
-        if (std::exchange(lane.collective_iteration, e.iteration) != e.iteration) {
-          lane.collectives = 0;
-        }
-        records.collectives.push_back({e.issue, e.end, e.iteration, lane.collectives++, e.rank});
-        break;
-      default:
-        RecordOp(e, e.op);
-    }
+  void Record(const Event& e) {
+    tails.Add(e, findings);
+    if (e.kind == NodeKind::kOptimizer || e.kind == NodeKind::kCollective) return;
+    RecordOp(e, e.op);
+    if (e.kind == NodeKind::kPair) RecordOp(e, e.second);
   }
 
   void RecordOp(const Event& e, const Op& op) {
@@ -232,10 +241,8 @@ struct TimelineChecker::State {
   }
 };
 
-TimelineChecker::TimelineChecker(std::optional<Bytes> memory_limit)
-    : state_(std::make_unique<State>()) {
-  state_->limit = memory_limit;
-}
+TimelineChecker::TimelineChecker(std::optional<Bytes> memory_limit, LastTail last_tail)
+    : state_(std::make_unique<State>(memory_limit, last_tail)) {}
 TimelineChecker::~TimelineChecker() = default;
 TimelineChecker::TimelineChecker(TimelineChecker&&) noexcept = default;
 TimelineChecker& TimelineChecker::operator=(TimelineChecker&&) noexcept = default;
@@ -244,13 +251,13 @@ void TimelineChecker::Add(const Event& event) { state_->Add(event); }
 
 std::vector<Finding> TimelineChecker::Finish() {
   CheckDataFlow(state_->records, state_->findings);
-  CheckTails(state_->records, state_->findings);
+  state_->tails.Finish(state_->findings);
   return state_->findings.Take();
 }
 
-std::vector<Finding> CheckTimeline(std::span<const Event> events,
-                                   std::optional<Bytes> memory_limit) {
-  TimelineChecker checker(memory_limit);
+std::vector<Finding> CheckTimeline(std::span<const Event> events, std::optional<Bytes> memory_limit,
+                                   LastTail last_tail) {
+  TimelineChecker checker(memory_limit, last_tail);
   for (const Event& event : events) checker.Add(event);
   return checker.Finish();
 }

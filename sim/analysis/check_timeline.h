@@ -20,6 +20,10 @@
 
 namespace spiritlevel {
 
+// Whether a timeline may stop before the optimizer steps of its last iteration and what goes with
+// them, on all ranks alike: measured ones may be cut there. Earlier iterations always need theirs.
+enum class LastTail : uint8_t { kRequired, kMayBeCut };
+
 // Feed it every event of a range of whole iterations (it need not start with the first), in any
 // order that keeps each rank's compute lane in order; then ask. Rules, by name:
 //   bad_event        a rank, micro-batch or pass that cannot be; the event is judged no further
@@ -31,19 +35,33 @@ namespace spiritlevel {
 //                    left after it was made and arrived after it left
 //   pass_count       each (stage, micro-batch, iteration) has F once and BW, or B and W, once;
 //                    no ops at all
-//   version          one parameter version per micro-batch and iteration along all stages, F to W
-//   collective       all members (the k-th collective of an iteration on each rank that has one)
-//                    end together, and not before each of them was issued
-//   early_optimizer  an optimizer step before all ops of its rank and iteration are done
+//   version          one parameter version per micro-batch and iteration along all stages, F to W,
+//                    messages included; on each rank only an optimizer step changes the version,
+//                    by one, and what stands behind the step reads what it left
+//   collective       all members (those that name its id) end together, and not before each of
+//                    them was issued. One behind a rank's last op of an iteration, such as the
+//                    barrier, is joined by every rank, in the same place among these and on the
+//                    same side of the optimizer step; iterations have equally many of them. Any
+//                    other may be of some ranks, but not of one alone
+//   optimizer_count  a rank that runs ops in an iteration steps its optimizer once in it
+//   early_optimizer  an optimizer step stands before an op of its rank and iteration
+//   late_optimizer   an optimizer step stands behind an op of its rank and a later iteration
 //   ledger           categories sum to the live total; after of one event is before of the next
 //   negative_memory  a category below zero
 //   memory_limit     live memory above the limit, named with rank, op, bytes and category: the
 //                    first time on each rank
 // Times are compared, never added up: nothing is assumed about latencies, about how messages are
 // posted, or about where time zero lies.
+//
+// Training is taken to be synchronous: every iteration of the range ends with its optimizer steps.
+// A rank may step on its own, as post-validation does; a step that is rolled back and done again
+// has no kind of node yet, and would be found. What the rules cannot see without the Program: a
+// collective that no rank and no iteration has, and who is missing among the ranks of one that is
+// not behind the last op, unless only one is left.
 class TimelineChecker {
  public:
-  explicit TimelineChecker(std::optional<Bytes> memory_limit);
+  explicit TimelineChecker(std::optional<Bytes> memory_limit,
+                           LastTail last_tail = LastTail::kRequired);
   ~TimelineChecker();
   TimelineChecker(TimelineChecker&&) noexcept;
   TimelineChecker& operator=(TimelineChecker&&) noexcept;
@@ -56,8 +74,8 @@ class TimelineChecker {
   std::unique_ptr<State> state_;
 };
 
-std::vector<Finding> CheckTimeline(std::span<const Event> events,
-                                   std::optional<Bytes> memory_limit);
+std::vector<Finding> CheckTimeline(std::span<const Event> events, std::optional<Bytes> memory_limit,
+                                   LastTail last_tail = LastTail::kRequired);
 
 // busy + stalls = makespan on each rank ("accounts"), with busy (time in ops) and makespan (from
 // the first instant at which anything was ready to the last end on any rank) recomputed from the

@@ -75,6 +75,12 @@ TimeNs FirstStart(const Program& program, const Timeline& timeline, int rank, in
   return timeline.nodes[static_cast<size_t>(program.iteration_begin(rank, iteration))].start;
 }
 
+double Share(TimeNs part, TimeNs whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
 TimeNs PeriodOf(const Program& program, const Timeline& timeline) {
   const int last = program.num_iterations() - 1;
   SPIRITLEVEL_CHECK(last + 1 >= kPeriodIterations, "a period is read off iterations in a row");
@@ -86,12 +92,6 @@ TimeNs PeriodOf(const Program& program, const Timeline& timeline) {
   return period;
 }
 
-double Share(TimeNs part, TimeNs whole) {
-  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
-}
-
-}  // namespace
-
 int Summary::fullest_rank() const {
   return static_cast<int>(std::max_element(peak_bytes.begin(), peak_bytes.end()) -
                           peak_bytes.begin());
@@ -101,16 +101,15 @@ bool Summary::fits(std::optional<Bytes> memory_limit) const {
   return !memory_limit || peak_bytes[static_cast<size_t>(fullest_rank())] <= *memory_limit;
 }
 
-Summary Summarize(const Program& program, const Costs& costs, const Timeline& timeline) {
+Summary Summarize(const Program& program, const Costs& costs, const Timeline& timeline,
+                  TimeNs period) {
   Summary summary{.stalls = AccountForStalls(program, costs, timeline)};
   for (int rank = 0; rank < program.num_ranks(); ++rank) {
     RankReader reader(program, timeline, rank);
     reader.Read();
-    summary.max_rank_span =
-        std::max(summary.max_rank_span, reader.last_end - reader.first_start);
+    summary.max_rank_span = std::max(summary.max_rank_span, reader.last_end - reader.first_start);
     summary.peak_bytes.push_back(reader.peak_bytes);
-    summary.peak_activation_bytes.push_back(reader.peak_bytes -
-                                            Total(program.static_memory(rank)));
+    summary.peak_activation_bytes.push_back(reader.peak_bytes - Total(program.static_memory(rank)));
     summary.peak_waiting_b = std::max(summary.peak_waiting_b, reader.for_b.most());
     summary.peak_waiting_w = std::max(summary.peak_waiting_w, reader.for_w.most());
     summary.messages += reader.messages;
@@ -125,9 +124,13 @@ Summary Summarize(const Program& program, const Costs& costs, const Timeline& ti
   const Int128 all = static_cast<Int128>(summary.makespan) * program.num_ranks();
   summary.bubble_fraction =
       all == 0 ? 0 : static_cast<double>(all - total_busy) / static_cast<double>(all);
-  summary.period = summary.step = PeriodOf(program, timeline);
+  summary.period = summary.step = period;
   summary.parameter_copies = program.parameter_copies();
   return summary;
+}
+
+Summary Summarize(const Program& program, const Costs& costs, const Timeline& timeline) {
+  return Summarize(program, costs, timeline, PeriodOf(program, timeline));
 }
 
 }  // namespace spiritlevel

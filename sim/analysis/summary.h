@@ -15,8 +15,8 @@ namespace spiritlevel {
 
 struct Summary {
   // Of the first iteration.
-  TimeNs makespan = 0;       // tail included
-  TimeNs max_rank_span = 0;  // the zero-bubble papers' "cost"
+  TimeNs makespan = 0;         // tail included
+  TimeNs max_rank_span = 0;    // the zero-bubble papers' "cost"
   double bubble_rate = 0;      // (largest rank span - largest busy time) / largest rank span
   double bubble_fraction = 0;  // idle share of ranks * makespan
   StallReport stalls{};
@@ -38,10 +38,16 @@ struct Summary {
   bool fits(std::optional<Bytes> memory_limit) const;
 };
 
-// At least this many iterations are played for the period.
+// At least this many iterations in a row are played for the period.
 inline constexpr int kPeriodIterations = 4;
 
-// `program` has at least kPeriodIterations iterations.
+// The period as `timeline` has it: `program` has at least kPeriodIterations iterations. The flat
+// evaluator finds the same without the arrays that so many iterations take; a test says so.
+TimeNs PeriodOf(const Program& program, const Timeline& timeline);
+
+Summary Summarize(const Program& program, const Costs& costs, const Timeline& timeline,
+                  TimeNs period);
+// With the period of PeriodOf().
 Summary Summarize(const Program& program, const Costs& costs, const Timeline& timeline);
 
 }  // namespace spiritlevel

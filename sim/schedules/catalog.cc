@@ -23,21 +23,38 @@ int GroupOf(const Shape& s) {
   return s.group > 0 ? s.group : DefaultGroup(s.ranks, s.micro_batches);
 }
 
+MaybeRefusal AnyShape(const Shape&) { return {}; }
+
 std::string Count(int n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : what.ends_with('h') ? "es" : "s");
 }
 
-MaybeRefusal AnyShape(const Shape&) { return {}; }
+bool HasWholeRounds(int ranks, int micro_batches) {
+  return micro_batches % std::max(1, micro_batches / ranks) == 0;
+}
 
 MaybeRefusal NeedsWholeRounds(const Shape& s) {
-  if (s.group > 0) return {};
-  const int rounds = std::max(1, s.micro_batches / s.ranks);
-  const int left = s.micro_batches % rounds;
-  if (left == 0) return {};
-  return InputError(fmt::format("{} micro-batches do not divide into {} equal rounds over {} ranks",
-                                s.micro_batches, rounds, s.ranks),
-                    fmt::format("use {} or {} micro-batches, or choose the group size (--group {})",
-                                s.micro_batches - left, s.micro_batches - left + rounds, s.ranks));
+  if (s.group > 0 || HasWholeRounds(s.ranks, s.micro_batches)) return {};
+  int less = s.micro_batches;
+  int more = s.micro_batches;
+  while (!HasWholeRounds(s.ranks, less)) --less;
+  while (!HasWholeRounds(s.ranks, more)) ++more;
+  return InputError(
+      fmt::format("{} do not divide into {} equal rounds over {}",
+                  Count(s.micro_batches, "micro-batch"), s.micro_batches / s.ranks,
+                  Count(s.ranks, "rank")),
+      fmt::format("use {} or {} micro-batches, or one group of all of them (--group {})", less,
+                  more, s.micro_batches));
+}
+
+// Beyond this, moving ops slot by slot takes time and memory in the square of the ranks and more.
+constexpr int kMostSlottedRanks = 512;
+
+MaybeRefusal NeedsFewRanks(const Shape& s) {
+  if (s.ranks <= kMostSlottedRanks) return {};
+  return InputError(fmt::format("v-half and v-min are built slot by slot, for at most {} ranks; {}",
+                                kMostSlottedRanks, s.ranks),
+                    fmt::format("use {} ranks, or zb-v", kMostSlottedRanks));
 }
 
 MaybeRefusal NeedsTwicePerStage(const Shape& s) {
@@ -203,24 +220,24 @@ constexpr std::array<ScheduleInfo, 11> kSchedules = {{
      .closed_form = ZbVForm},
     {.name = "v-half",
      .placement = "V",
-     .constraint = "none",
+     .constraint = "p <= 512",
      .bubble = "(3p-7)F/2 for even p, (3p-4)F/2 for odd (observed; F = B = W, c = 0, m >= p > 2)",
      .memory = "min(m, floor(p/2) + 1)",
      .source = "Controllable Memory, arXiv 2405.15362",
      .stages_per_rank = Two,
      .generate = [](const Shape& s) { return VHalf(s.ranks, s.micro_batches); },
-     .refuse = AnyShape,
+     .refuse = NeedsFewRanks,
      .note = NoNote,
      .closed_form = VHalfForm},
     {.name = "v-min",
      .placement = "V",
-     .constraint = "none",
+     .constraint = "p <= 512",
      .bubble = "(4p-7)F/2 if 3 | p, else (4p-5)F/2 (observed; F = B = W, c = 0, m >= p > 2)",
      .memory = "min(m, floor((p+4)/3))",
      .source = "Controllable Memory, arXiv 2405.15362",
      .stages_per_rank = Two,
      .generate = [](const Shape& s) { return VMin(s.ranks, s.micro_batches); },
-     .refuse = AnyShape,
+     .refuse = NeedsFewRanks,
      .note = NoNote,
      .closed_form = VMinForm},
     {.name = "dualpipe",

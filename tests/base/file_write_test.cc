@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -182,6 +184,36 @@ TEST(WriteFile, ALinkStaysALinkAndWhatItPointsAtIsReplaced) {
   WriteFile(folder / "link", "new");
   EXPECT_TRUE(fs::is_symlink(folder / "link"));
   EXPECT_EQ(ReadFile(folder / "elsewhere" / "file"), "new");
+}
+
+TEST(WriteFile, ADanglingLinkStaysALinkAndItsTargetIsMade) {
+  const TemporaryFolder folder;
+  fs::create_symlink("later", folder / "link");
+  WriteFile(folder / "link", "contents");
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(ReadFile(folder / "later"), "contents");
+}
+
+TEST(WriteFile, RefusesLinksThatLeadToEachOther) {
+  const TemporaryFolder folder;
+  fs::create_symlink("b", folder / "a");
+  fs::create_symlink("a", folder / "b");
+  EXPECT_THAT(ErrorOfWriting(folder / "a"), HasSubstr("too many links"));
+}
+
+TEST(WriteFile, AKilledWriterLeavesTheTargetWholeOrAbsent) {
+  const TemporaryFolder folder;
+  const std::string contents(size_t{4} << 20, 'x');
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) WriteFile(folder / "out", contents);
+  }
+  ASSERT_GT(child, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  if (!fs::exists(folder / "out")) return;
+  EXPECT_EQ(fs::file_size(folder / "out"), contents.size());
 }
 
 TEST(WriteFile, RefusesADirectoryAndLeavesNothingBehind) {

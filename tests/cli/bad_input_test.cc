@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <chrono>
+#include <filesystem>
 
 #include "tests/cli/run_binary.h"
 
@@ -142,6 +143,85 @@ TEST(BadInput, AnOutputThatCannotBeWritten) {
   EXPECT_EQ(directory.status, 2);
   EXPECT_EQ(RunSpiritlevel({"compare", example, "--json", "/dev/full"}).status, 2);
   EXPECT_THAT(folder.Names(), ElementsAre());
+}
+
+TEST(BadInput, AnOutputThatIsTheInput) {
+  const Folder folder;
+  const std::string file = folder.Write("s.textproto", Uniform(kShape));
+  const std::string link = folder.Path("link.textproto");
+  std::filesystem::create_symlink(file, link);
+  for (const std::string& output : {file, link}) {
+    const Outcome outcome = RunSpiritlevel({"export", file, "--schedule", "1f1b", "-o", output});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("would be written over"));
+    EXPECT_EQ(RunSpiritlevel({"compare", file, "--json", output}).status, 2);
+    EXPECT_EQ(RunSpiritlevel({"check", file}).status, 0) << "the scenario is as it was";
+  }
+}
+
+TEST(BadInput, TimesThatSumToMoreThanAnIntegerHolds) {
+  const Folder folder;
+  const std::string day =
+      "costs { uniform { forward_us: 86400000000 input_grad_us: 86400000000 "
+      "weight_grad_us: 86400000000 } }\n";
+  const std::string long_run = folder.Write("a.textproto", "ranks: 1 micro_batches: 8800 " + day);
+  const Outcome many =
+      RunSpiritlevel({"simulate", long_run, "--schedule", "1f1b", "--iterations", "100"});
+  EXPECT_EQ(many.status, 2) << many.out;
+  EXPECT_THAT(many.err, AllOf(HasSubstr("100 iterations"), HasSubstr("use at most")));
+
+  // Launch delays count for each op, so more stages a rank take more time.
+  const std::string launch =
+      folder.Write("b.textproto", Uniform("ranks: 2 micro_batches: 64 launch_us: 86400000000"));
+  const Outcome stages =
+      RunSpiritlevel({"simulate", launch, "--schedule", "interleaved", "--stages-per-rank", "512"});
+  EXPECT_EQ(stages.status, 2) << stages.out;
+  EXPECT_THAT(stages.err, HasSubstr("too long to be counted"));
+}
+
+TEST(BadInput, WhatDoesNotFitInMemoryIsRefusedBeforeItTakesAny) {
+  const Folder folder;
+  const std::string file = folder.Write("a.textproto", Uniform(kShape));
+  const auto begin = std::chrono::steady_clock::now();
+  const Outcome outcome = RunSpiritlevel(
+      {"simulate", file, "--schedule", "zb-v", "--stages-per-rank", "1", "--iterations", "10000"});
+  EXPECT_EQ(outcome.status, 0) << "small enough: " << outcome.err;
+  const std::string large = folder.Write("b.textproto", Uniform("ranks: 8 micro_batches: 1000000"));
+  const Outcome refused =
+      RunSpiritlevel({"simulate", large, "--schedule", "zb-v", "--iterations", "10000"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("of memory"), HasSubstr("use at most")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 30 * kPatience);
+}
+
+TEST(BadInput, NothingThatCommandsATerminalIsEchoed) {
+  const std::string escape = "\033[31m";
+  const Folder folder;
+  const std::string named = folder.Write(escape + "\n.textproto", Uniform(kShape));
+  std::string text = RunSpiritlevel({"compare", named}).out;
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"compare", folder.Path(escape + ".json")},
+        {"compare", named, "--schedule", escape},
+        {"compare", named, "--tail", escape + "\377"},
+        {"compare", named, "--iterations", escape},
+        {escape}}) {
+    const Outcome outcome = RunSpiritlevel(arguments);
+    EXPECT_EQ(outcome.status, 2);
+    text += outcome.err;
+  }
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("\033")), Not(HasSubstr("\377"))));
+}
+
+TEST(BadInput, FlagsWithNothingInThemAreNotIgnored) {
+  const char* example = "scenarios/example.textproto";
+  for (const std::vector<std::string>& arguments :
+       {std::vector<std::string>{"compare", example, "--json", ""},
+        {"compare", example, "--group", "0"},
+        {"compare", example, "--stages-per-rank", "0"}}) {
+    const Outcome outcome = RunSpiritlevel(arguments);
+    EXPECT_EQ(outcome.status, 2) << testing::PrintToString(arguments);
+    EXPECT_NE(outcome.err, "");
+  }
 }
 
 TEST(BadInput, AScheduleFileForAnotherShape) {

@@ -172,6 +172,7 @@ class Player {
 
   Event MessageEvent(NodeKind kind, int rank, const Result& result, int peer) const {
     Event e = {.kind = kind, .iteration = iteration_, .rank = rank, .op = result.op};
+    e.parameter_version = iteration_;
     e.start = result.end;
     e.end = result.end + (kind == NodeKind::kReceive ? kLatency : 0);
     e.message = result.message;
@@ -213,12 +214,14 @@ class Player {
       Rank& rank = ranks_[r];
       Event e = {.kind = NodeKind::kCollective, .iteration = iteration_};
       e.rank = static_cast<int32_t>(r);
+      e.parameter_version = e.collective = iteration_;
       e.ready = e.issue = rank.clock;
       e.start = together - 7;
       e.end = together;
       ChangeMemory({}, e);
       rank.events.push_back(e);
       e.kind = NodeKind::kOptimizer;
+      e.collective = kNone;
       e.parameter_version = iteration_ + 1;
       e.ready = e.issue = e.start = together;
       e.end = rank.clock = together + 9;
@@ -253,6 +256,13 @@ inline constexpr std::string_view kPairs =
 inline constexpr std::string_view kBidirectional =
     "0F0 1F1 1BW1 0BW0\n"
     "0F1 1F0 1BW0 0BW1\n";
+inline constexpr std::string_view kFourRanks =
+    "0F0 0F1 0BW0 0BW1\n"
+    "1F0 1F1 1BW0 1BW1\n"
+    "2F0 2F1 2BW0 2BW1\n"
+    "3F0 3F1 3BW0 3BW1\n";
+
+inline constexpr std::string_view kWorlds[] = {k1F1B, kZb, kV, kPairs, kBidirectional, kFourRanks};
 
 inline std::vector<Finding> Judge(const std::vector<Event>& events) {
   return CheckTimeline(events, std::nullopt);

@@ -89,8 +89,7 @@ TEST(Schedule, ShowsADeadlockWithWhatEachRankWaitsFor) {
         "0F0 0BW0 0F1 0BW1\n"
         "1F0 1F1 1BW0 1BW1\n");
   });
-  EXPECT_THAT(error, HasSubstr("rank 0: 0F0 | 0BW0 0F1 0BW1   <-- 0BW0 waits for the backward of "
-                               "stage 1 for micro-batch 0"));
+  EXPECT_THAT(error, HasSubstr("rank 0: 0F0 | 0BW0 0F1 0BW1   <-- 0BW0 waits for 1BW0"));
   EXPECT_THAT(error, HasSubstr("rank 1: 1F0 | 1F1 1BW0 1BW1   <-- 1F1 waits for 0F1"));
 }
 
@@ -186,15 +185,37 @@ TEST(Catalog, AHugeGroupIsOneGroup) {
   }
 }
 
-// The way out that a refusal names is one.
-TEST(Catalog, TheWayOutOfARefusedInterleavingWorks) {
-  const ScheduleInfo& info = FindSchedule("interleaved");
-  const auto refusal = info.Refusal({.ranks = 4, .micro_batches = 9});
-  ASSERT_TRUE(refusal);
-  EXPECT_THAT(refusal->way_out(), HasSubstr("use 8 or 10 micro-batches"));
-  EXPECT_FALSE(info.Refusal({.ranks = 4, .micro_batches = 8}));
-  EXPECT_FALSE(info.Refusal({.ranks = 4, .micro_batches = 10}));
-  EXPECT_FALSE(info.Refusal({.ranks = 4, .micro_batches = 9, .group = 4}));
+TEST(Catalog, EveryWayOutOfARefusedInterleavingWorks) {
+  const std::regex option("use (\\d+) or (\\d+) micro-batches, .* \\(--group (\\d+)\\)");
+  for (const char* name : {"interleaved", "interleaved-zb"}) {
+    const ScheduleInfo& info = FindSchedule(name);
+    for (int p = 1; p <= 9; ++p) {
+      for (int m = 1; m <= 5 * p; ++m) {
+        const Shape shape{.ranks = p, .micro_batches = m};
+        const auto refusal = info.Refusal(shape);
+        if (!refusal) continue;
+        SCOPED_TRACE(testing::Message() << "p=" << p << " m=" << m << ": " << refusal->way_out());
+        std::smatch match;
+        const std::string text = refusal->way_out();
+        ASSERT_TRUE(std::regex_match(text, match, option));
+        for (const int i : {1, 2}) {
+          Shape other = shape;
+          other.micro_batches = std::stoi(match[static_cast<size_t>(i)]);
+          EXPECT_NO_THROW(info.Make(other));
+        }
+        Shape grouped = shape;
+        grouped.group = std::stoi(match[3]);
+        EXPECT_NO_THROW(info.Make(grouped));
+      }
+    }
+  }
+}
+
+TEST(Catalog, SlotBySlotSchedulesRefuseThousandsOfRanks) {
+  for (const char* name : {"v-half", "v-min"}) {
+    EXPECT_TRUE(FindSchedule(name).Refusal({.ranks = 513, .micro_batches = 1})) << name;
+    EXPECT_FALSE(FindSchedule(name).Refusal({.ranks = 512, .micro_batches = 1})) << name;
+  }
 }
 
 }  // namespace

@@ -107,6 +107,32 @@ TEST(Waiting, CountsFromStartOfFToEndOfBAndFromStartOfBToEndOfW) {
   EXPECT_EQ(one.peak_waiting_w, 1);  // a BW waits for itself while it runs
 }
 
+// A W that stays behind others was ready when its B ended; its lane made it wait.
+TEST(Event, ReadyIsWhenTheLastInputIsThereAndIssueWhenTheLaneIsFreeToo) {
+  const Schedule s = Schedule::Parse("0F0 0F1 0B0 0B1 0W0 0W1\n1F0 1F1 1B0 1B1 1W0 1W1\n");
+  const Costs costs = UniformFor(s, SumOfParts(10, 10, 10), {.hop = {.latency = 3}, .launch = 1});
+  const Program program = Lower(s, costs, {.iterations = 2});
+  std::vector<Event> events;
+  for (const Event& e : CollectEvents(program, SimulateInOrder(program), 2)) {
+    if (e.kind == NodeKind::kOp && e.rank == 1) events.push_back(e);
+  }
+  const auto expect = [&](size_t i, const char* op, TimeNs ready, TimeNs issue, TimeNs start) {
+    EXPECT_EQ(ToString(events[i].op), op);
+    EXPECT_EQ(events[i].ready, ready) << op;
+    EXPECT_EQ(events[i].issue, issue) << op;
+    EXPECT_EQ(events[i].start, start) << op;
+  };
+  // Rank 0: 0F0 ends at 11, 0F1 at 22. Every op launches for 1 and takes 10.
+  expect(0, "1F0", 14, 14, 15);
+  expect(1, "1F1", 25, 25, 26);
+  expect(2, "1B0", 25, 36, 37);  // its F ended at 25, the lane is free at 36
+  expect(3, "1B1", 36, 47, 48);
+  expect(4, "1W0", 47, 58, 59);
+  expect(5, "1W1", 58, 69, 70);
+  // The next iteration's input comes after rank 0's optimizer step at 94: 0F0 ends at 105.
+  expect(6, "1F0", 108, 108, 109);
+}
+
 // C26: where W needs more than B frees, memory rises when B starts.
 TEST(Memory, BMayAddInsteadOfFree) {
   const Schedule s = Schedule::Parse("0F0 0B0 0W0");
@@ -126,7 +152,7 @@ TEST(Memory, BMayAddInsteadOfFree) {
     live.push_back(Total(e.after));
   }
   EXPECT_THAT(live, ElementsAre(1100, 1130, 1000, 1000, 1000));
-  EXPECT_THAT(Summarize(program, costs, timeline).peak_bytes, ElementsAre(1130));
+  EXPECT_THAT(Summarize(program, costs, timeline, 0).peak_bytes, ElementsAre(1130));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Internal to scenarios/.
+// Text of the user's in our messages: checked, and made fit to be shown.
 #pragma once
 
 #include <string>
@@ -17,5 +17,9 @@ bool HasControlCharacter(std::string_view text);
 // Text of the user's, fit to stand in one line of a message: control characters become '?', and
 // what is longer than `most` bytes is cut between characters and ends in "...".
 std::string Shown(std::string_view text, size_t most = 100);
+
+// Text of several lines, fit for a terminal: control characters but '\n', and bytes that are not
+// UTF-8, become '?'. Nothing is cut.
+std::string Printable(std::string_view text);
 
 }  // namespace spiritlevel

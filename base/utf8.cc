@@ -1,4 +1,4 @@
-#include "scenarios/utf8.h"
+#include "base/utf8.h"
 
 #include <cstdint>
 #include <string>
@@ -68,6 +68,28 @@ std::string Shown(std::string_view text, size_t most) {
     at += control > 0 ? control : 1;
   }
   return end < text.size() ? out + "..." : out;
+}
+
+namespace {
+
+// The length of the well-formed character at `at`; 0 if there is none.
+size_t CharacterLength(std::string_view text, size_t at) {
+  const Form form = FormOf(static_cast<unsigned char>(text[at]));
+  const size_t length = static_cast<size_t>(form.following + 1);
+  return IsUtf8(text.substr(at, length)) ? length : 0;
+}
+
+}  // namespace
+
+std::string Printable(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = CharacterLength(text, at);
+    const bool shows = length > 0 && (text[at] == '\n' || ControlLength(text, at) == 0);
+    out += shows ? text.substr(at, length) : "?";
+    at += length > 0 ? length : 1;
+  }
+  return out;
 }
 
 }  // namespace spiritlevel

@@ -1,0 +1,81 @@
+#include "cli/size.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/available_memory.h"
+#include "base/check.h"
+
+namespace spiritlevel {
+namespace {
+
+// Of one stage and micro-batch, split in F, B and W and sending both ways.
+constexpr Bytes kOnce = 500;           // orders, schedule, the checker of orders, the evaluator
+constexpr Bytes kEachIteration = 600;  // nodes, messages, their times, the checker of timelines
+
+Bytes Cells(const Scenario& scenario, const ScheduleChoice& choice) {
+  if (choice.orders) {
+    Bytes ops = 0;
+    for (const std::vector<Op>& row : *choice.orders) ops += static_cast<Bytes>(row.size());
+    return ops / 2;
+  }
+  const Shape shape{.ranks = scenario.ranks,
+                    .micro_batches = scenario.micro_batches,
+                    .stages_per_rank = scenario.stages_per_rank,
+                    .group = scenario.group};
+  return Bytes{scenario.ranks} * choice.info->stages_per_rank(shape) * scenario.micro_batches;
+}
+
+constexpr Bytes kEachVaried = 900;  // where micro-batches differ, each has costs of its own
+
+}  // namespace
+
+Bytes MemoryOfRun(const Scenario& scenario, const ScheduleChoice& choice, int iterations) {
+  const ModelSlices& slices = scenario.slices;
+  const bool varies = slices.table.size() > static_cast<size_t>(slices.rows);
+  const Bytes once = kOnce + (varies ? kEachVaried : 0);
+  return Cells(scenario, choice) * (once + iterations * kEachIteration);
+}
+
+void RefuseWhatDoesNotFit(const Scenario& scenario, const ScheduleChoice& choice, int iterations) {
+  const Bytes need = MemoryOfRun(scenario, choice, iterations);
+  const Bytes have = AvailableMemory();
+  if (need <= have) return;
+  const Bytes fits = static_cast<Bytes>(static_cast<Int128>(scenario.micro_batches) * have / need);
+  throw InputError(
+      fmt::format("{} ranks, {} micro-batches and {} iterations would take about {} of memory, and "
+                  "{} is free",
+                  scenario.ranks, scenario.micro_batches, iterations, FormatBytes(need),
+                  FormatBytes(have)),
+      fmt::format("use at most {} micro-batches, or fewer iterations", fits));
+}
+
+// No path through an iteration is longer than everything in it, done one after the other.
+void RefuseOverflow(const Schedule& schedule, const Costs& costs, int iterations) {
+  const Costs::Common& common = costs.common();
+  double all = 0;
+  for (const Op& op : schedule.all_ops()) {
+    all += static_cast<double>(costs.duration(op) + common.launch + common.hop.latency +
+                               common.hop.busy);
+  }
+  all += static_cast<double>(common.barrier);
+  all += static_cast<double>(common.optimizer) * schedule.num_ranks();
+  // Accounts sum the makespan over ranks.
+  constexpr double kMost = 4.6e18;  // 2^62
+  const double one = all * schedule.num_ranks();
+  if (std::max(one, all * iterations) <= kMost) return;
+  if (one > kMost) {
+    throw InputError(fmt::format("one iteration may take {:.3g} s on {} ranks, too long to be "
+                                 "counted in nanoseconds",
+                                 all * 1e-9, schedule.num_ranks()),
+                     "times are in microseconds; are they right?");
+  }
+  throw InputError(fmt::format("{} iterations may take {:.3g} s, too long to be counted in "
+                               "nanoseconds",
+                               iterations, all * iterations * 1e-9),
+                   fmt::format("use at most {} iterations", static_cast<int64_t>(kMost / all)));
+}
+
+}  // namespace spiritlevel
