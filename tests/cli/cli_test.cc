@@ -79,7 +79,8 @@ TEST(Compare, JsonHasEveryFieldWithItsKind) {
 }
 
 TEST(Compare, BusyAndStallsAddUpToRanksTimesMakespan) {
-  for (const json& r : CompareToJson({"--tail", "none"})["results"]) {
+  const json all = CompareToJson({"--tail", "none"});
+  for (const json& r : all["results"]) {
     int64_t sum = 0;
     for (const json& busy : r["busy_ns"]) sum += busy.get<int64_t>();
     for (const json& stall : r["stalls_ns"]) sum += stall.get<int64_t>();
