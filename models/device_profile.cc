@@ -1,0 +1,124 @@
+#include "models/device_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "base/check.h"
+
+namespace spiritlevel {
+namespace {
+
+const RateCurve& CurveOf(const DeviceProfile& profile, Gemm::Use use) {
+  return profile.gemm[static_cast<size_t>(use)];
+}
+
+struct NanosecondsOn {
+  const DeviceProfile& profile;
+
+  double operator()(const Gemm& g) const {
+    return CurveOf(profile, g.use)
+        .At(PaddedFlops(g, profile.gemm_padding[static_cast<size_t>(g.use)]));
+  }
+  double operator()(const Attention& a) const {
+    return (a.backward ? profile.attention_backward : profile.attention_forward).At(Flops(a));
+  }
+  double operator()(const Norm& n) const {
+    const bool forward = n.part == Norm::Part::kForward;
+    return (forward ? profile.norm_forward : profile.norm_backward).At(Moved(n));
+  }
+  double operator()(const Elementwise& e) const { return profile.elementwise.At(Moved(e)); }
+  double operator()(const Embedding& e) const {
+    return (e.backward ? profile.embedding_backward : profile.embedding_forward).At(Moved(e));
+  }
+  double operator()(const Loss& l) const {
+    return (l.backward ? profile.loss_backward : profile.loss_forward).At(Moved(l));
+  }
+
+  static double Moved(const Kernel& kernel) { return static_cast<double>(BytesMoved(kernel)); }
+};
+
+void CheckNumber(double value, std::string_view what, double least = 0) {
+  if (std::isfinite(value) && value >= least) return;
+  throw InputError(fmt::format("{}: {} is not a number from {}", what, value, least),
+                   "measure again, or restore the file");
+}
+
+void CheckFit(const LinearFit& fit, std::string_view what) {
+  CheckNumber(fit.base_ns, fmt::format("{}.base_ns", what));
+  CheckNumber(fit.per_unit_ns, fmt::format("{}.per_unit_ns", what));
+}
+
+void CheckCurve(const RateCurve& curve, std::string_view what) {
+  if (curve.points.empty()) {
+    throw InputError(fmt::format("{}: has no points", what), "measure again");
+  }
+  double before = 0;
+  for (const RateCurve::Point& point : curve.points) {
+    CheckNumber(point.units, fmt::format("{}.units", what));
+    CheckNumber(point.ns_per_unit, fmt::format("{}.ns_per_unit", what));
+    if (point.ns_per_unit <= 0 || point.units <= before) {
+      throw InputError(fmt::format("{}: sizes do not ascend, or a rate is 0", what),
+                       "measure again, or restore the file");
+    }
+    before = point.units;
+  }
+}
+
+}  // namespace
+
+double PaddedFlops(const Gemm& gemm, const GemmPadding& padding) {
+  return 2 * (static_cast<double>(gemm.m) + padding.m) * (static_cast<double>(gemm.n) + padding.n) *
+         (static_cast<double>(gemm.k) + padding.k);
+}
+
+double RateCurve::At(double units) const {
+  if (points.empty() || units <= 0) return 0;
+  const auto next = std::find_if(points.begin(), points.end(),
+                                 [units](const Point& p) { return p.units >= units; });
+  if (next == points.begin()) return units * points.front().ns_per_unit;
+  if (next == points.end()) return units * points.back().ns_per_unit;
+  const Point& low = *(next - 1);
+  const double share = std::log(units / low.units) / std::log(next->units / low.units);
+  const double rate =
+      std::exp(std::log(low.ns_per_unit) + share * std::log(next->ns_per_unit / low.ns_per_unit));
+  return units * rate;
+}
+
+void CheckProfile(const DeviceProfile& p) {
+  CheckCurve(CurveOf(p, Gemm::Use::kForward), "gemm forward");
+  CheckCurve(CurveOf(p, Gemm::Use::kInputGrad), "gemm input grad");
+  CheckCurve(CurveOf(p, Gemm::Use::kWeightGrad), "gemm weight grad");
+  for (const GemmPadding& padding : p.gemm_padding) {
+    CheckNumber(padding.m, "gemm_padding.m");
+    CheckNumber(padding.n, "gemm_padding.n");
+    CheckNumber(padding.k, "gemm_padding.k");
+  }
+  CheckFit(p.attention_forward, "attention_forward");
+  CheckFit(p.attention_backward, "attention_backward");
+  CheckFit(p.norm_forward, "norm_forward");
+  CheckFit(p.norm_backward, "norm_backward");
+  CheckFit(p.elementwise, "elementwise");
+  CheckFit(p.embedding_forward, "embedding_forward");
+  CheckFit(p.embedding_backward, "embedding_backward");
+  CheckFit(p.loss_forward, "loss_forward");
+  CheckFit(p.loss_backward, "loss_backward");
+  CheckFit(p.optimizer, "optimizer");
+  CheckNumber(p.launch_ns, "launch_ns");
+  CheckNumber(p.transfer_latency_ns, "transfer_latency_ns");
+  CheckNumber(p.transfer_ns_per_byte, "transfer_ns_per_byte");
+  CheckNumber(p.slowdown_all_cores, "slowdown_all_cores", 1);
+}
+
+double NanosecondsOf(const DeviceProfile& profile, const Kernel& kernel) {
+  return std::visit(NanosecondsOn{profile}, kernel);
+}
+
+TimeNs TimeOf(const DeviceProfile& profile, const Kernel& kernel) {
+  constexpr double kMost = 9e18;  // of what an int64 holds
+  return static_cast<TimeNs>(std::min(kMost, std::floor(NanosecondsOf(profile, kernel) + 0.5)));
+}
+
+}  // namespace spiritlevel

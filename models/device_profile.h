@@ -1,0 +1,96 @@
+// DeviceProfile: how long the primitive kernels take on one device, as fitted by calibrate/.
+//
+// A value type; files and samples are calibrate's business. Every time is of one kernel by itself,
+// with the other cores idle; `slowdown_all_cores` says what is lost when they are not.
+//
+//   TimeOf(profile, Gemm{.m = 512, .n = 1024, .k = 1024});
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+#include "models/kernel.h"
+
+namespace spiritlevel {
+
+// base + units * per_unit.
+struct LinearFit {
+  double base_ns = 0;
+  double per_unit_ns = 0;
+
+  double At(double units) const { return base_ns + units * per_unit_ns; }
+
+  friend bool operator==(const LinearFit&, const LinearFit&) = default;
+};
+
+// Time per unit against size: small kernels are slower for their size than large ones. Between two
+// points the logarithm of the rate is linear in the logarithm of the size; outside them the rate of
+// the nearest point holds.
+struct RateCurve {
+  struct Point {
+    double units = 0;        // > 0, ascending
+    double ns_per_unit = 0;  // > 0
+
+    friend bool operator==(const Point&, const Point&) = default;
+  };
+  std::vector<Point> points;
+
+  double At(double units) const;  // the time, not the rate
+
+  friend bool operator==(const RateCurve&, const RateCurve&) = default;
+};
+
+// A thin product takes as long as one that is a little thicker, for operands are packed and results
+// written in blocks: its curve is asked for 2 (m + pad.m) (n + pad.n) (k + pad.k) FLOP.
+struct GemmPadding {
+  double m = 0;
+  double n = 0;
+  double k = 0;
+
+  friend bool operator==(const GemmPadding&, const GemmPadding&) = default;
+};
+
+double PaddedFlops(const Gemm& gemm, const GemmPadding& padding);
+
+struct DeviceProfile {
+  std::string name;
+  DType dtype = DType::kFloat32;
+
+  // By Gemm::Use; unit: a FLOP.
+  std::array<RateCurve, kNumGemmUses> gemm;
+  std::array<GemmPadding, kNumGemmUses> gemm_padding{};
+  // Unit: a FLOP as Flops() counts it.
+  LinearFit attention_forward;
+  LinearFit attention_backward;
+  // Unit: a byte as BytesMoved() counts it.
+  LinearFit norm_forward;
+  LinearFit norm_backward;
+  LinearFit elementwise;
+  LinearFit embedding_forward;
+  LinearFit embedding_backward;
+  LinearFit loss_forward;
+  LinearFit loss_backward;
+  // Unit: a parameter of the rank.
+  LinearFit optimizer;
+
+  double launch_ns = 0;            // of an op, once
+  double transfer_latency_ns = 0;  // of a tensor from one rank to another
+  double transfer_ns_per_byte = 0;
+  double slowdown_all_cores = 1;  // >= 1; factor on every kernel while all ranks compute
+
+  friend bool operator==(const DeviceProfile&, const DeviceProfile&) = default;
+};
+
+// Throws InputError, naming what, unless every number is finite and not negative, every curve has
+// ascending points and a rate above 0, and the slowdown is at least 1.
+void CheckProfile(const DeviceProfile& profile);
+
+// Halves rounded up. The profile is a checked one.
+TimeNs TimeOf(const DeviceProfile& profile, const Kernel& kernel);
+
+// The same before it is rounded, for sums over many.
+double NanosecondsOf(const DeviceProfile& profile, const Kernel& kernel);
+
+}  // namespace spiritlevel
