@@ -1,0 +1,269 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <system_error>
+#include <vector>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/utf8.h"
+#include "calibrate/profile_file.h"
+#include "calibrate/profile_source.h"
+#include "proto/profile.pb.h"
+
+namespace spiritlevel {
+namespace {
+
+namespace pb = profile_proto;
+
+// A full calibration is some 200 kB.
+constexpr size_t kMaxFileBytes = size_t{8} << 20;
+constexpr const char* kMeasure = "write a new one: spiritlevel calibrate -o FILE";
+// Neither a kernel nor a rate of ours is above this; sums of them stay far from overflow.
+constexpr double kMost = 1e15;
+
+class Reader {
+ public:
+  explicit Reader(const ProfileSource& source) : source_(source) {}
+
+  Calibration Read(const pb::Profile& in) {
+    Calibration c;
+    c.profile.name = in.device();
+    c.profile.dtype = Type(in);
+    c.backend = in.backend();
+    c.date = in.date();
+    c.seconds = Number("", "seconds", in.seconds());
+    c.complete = !in.has_complete() || in.complete();
+    c.left_out = in.left_out();
+    c.machine = Read(in.machine());
+    c.software = {.blas = in.software().blas(),
+                  .compiler = in.software().compiler(),
+                  .instructions = in.software().instructions()};
+    c.validity = Read(in.validity());
+    if (!in.has_launch()) source_.Refuse("launch", "is missing", kMeasure);
+    c.launch = Read("launch.samples", in.launch().samples());
+    c.profile.launch_ns = Required("launch", "ns", in.launch().has_ns(), in.launch().ns());
+    c.profile.slowdown_all_cores =
+        Required("", "slowdown_all_cores", in.has_slowdown_all_cores(), in.slowdown_all_cores());
+    if (c.profile.slowdown_all_cores < 1) {
+      source_.Refuse("slowdown_all_cores", "is below 1",
+                     "kernels do not become faster when all ranks compute; use 1 or more");
+    }
+    ReadSlowdowns(in, &c);
+    ReadPrimitives(in, &c);
+    return c;
+  }
+
+ private:
+  static std::string Way(std::string_view parent, std::string_view field) {
+    return parent.empty() ? std::string(field) : fmt::format("{}.{}", parent, field);
+  }
+
+  // The way to the field is written only for a complaint.
+  double Number(std::string_view parent, std::string_view field, double value) const {
+    if (std::isfinite(value) && value >= 0 && value <= kMost) return value;
+    source_.Refuse(Way(parent, field), fmt::format("{} is no number from 0 to 1e15", value),
+                   kMeasure);
+  }
+
+  double Required(std::string_view parent, std::string_view field, bool there, double value) const {
+    if (!there) source_.Refuse(Way(parent, field), "is missing", kMeasure);
+    return Number(parent, field, value);
+  }
+
+  DType Type(const pb::Profile& in) const {
+    if (!in.has_dtype()) source_.Refuse("dtype", "is missing", "add it, for example \"float32\"");
+    try {
+      return ParseDType(Shown(in.dtype()));
+    } catch (const InputError& error) {
+      source_.Refuse("dtype", error.problem(), error.way_out());
+    }
+  }
+
+  static Machine Read(const pb::Machine& in) {
+    Machine machine{.cpu = in.cpu(),
+                    .cores = in.cores(),
+                    .usable_cores = in.usable_cores(),
+                    .caches = {},
+                    .governor = in.governor()};
+    for (const pb::Cache& cache : in.cache()) {
+      machine.caches.push_back(
+          {.level = cache.level(), .type = cache.type(), .bytes = cache.bytes()});
+    }
+    return machine;
+  }
+
+  Validity Read(const pb::Validity& in) const {
+    Validity validity;
+    for (const double ns : in.reference_ns()) {
+      validity.reference_ns.push_back(Number("validity", "reference_ns", ns));
+    }
+    validity.drift = Number("validity", "drift", in.drift());
+    validity.samples = in.samples();
+    validity.disturbed = in.disturbed();
+    validity.revisit_p90 = Number("validity", "revisit_p90", in.revisit_p90());
+    return validity;
+  }
+
+  Samples Read(const std::string& way, const pb::Samples& in) const {
+    Samples samples;
+    samples.cold_ns = Number(way, "cold_ns", in.cold_ns());
+    samples.repeats = in.repeats();
+    samples.disturbed = in.disturbed();
+    samples.median_ns = Number(way, "median_ns", in.median_ns());
+    samples.quiet_ns = Number(way, "quiet_ns", in.quiet_ns());
+    samples.spread = Number(way, "spread", in.spread());
+    samples.interval = Number(way, "interval", in.interval());
+    samples.steady = in.steady();
+    for (const double ns : in.sample_ns()) samples.ns.push_back(Number(way, "sample_ns", ns));
+    return samples;
+  }
+
+  Errors Read(const std::string& way, const pb::Errors& in) const {
+    return {.count = in.count(),
+            .p50 = Number(way, "p50", in.p50()),
+            .p90 = Number(way, "p90", in.p90()),
+            .worst = Number(way, "worst", in.worst())};
+  }
+
+  void ReadSlowdowns(const pb::Profile& in, Calibration* c) const {
+    for (int i = 0; i < in.slowdown_size(); ++i) {
+      const pb::Slowdown& one = in.slowdown(i);
+      const std::string way = fmt::format("slowdown[{}]", i);
+      c->slowdowns.push_back({.what = one.what(),
+                              .others = one.others(),
+                              .alone_ns = Number(way, "alone_ns", one.alone_ns()),
+                              .busy_ns = Number(way, "busy_ns", one.busy_ns())});
+    }
+  }
+
+  void ReadPrimitives(const pb::Profile& in, Calibration* c) const {
+    std::vector<int> place(kNumPrimitives, -1);  // in the file
+    for (int i = 0; i < in.primitive_size(); ++i) {
+      const std::string way = fmt::format("primitive[{}]", i);
+      const PrimitiveInfo* const info = FindPrimitive(in.primitive(i).name());
+      if (info == nullptr) RefuseName(way, in.primitive(i).name());
+      int& at = place[static_cast<size_t>(info->primitive)];
+      if (at >= 0) {
+        source_.Refuse(way, fmt::format("{} is there twice", info->name), "keep one of the two");
+      }
+      at = i;
+    }
+    for (const PrimitiveInfo& info : Primitives()) {
+      const int at = place[static_cast<size_t>(info.primitive)];
+      if (at < 0) source_.Refuse("primitive", fmt::format("{} is missing", info.name), kMeasure);
+      ReadPrimitive(info.primitive, fmt::format("primitive[{}]", at), in.primitive(at), c);
+    }
+  }
+
+  [[noreturn]] void RefuseName(const std::string& way, const std::string& name) const {
+    std::vector<std::string_view> names;
+    for (const PrimitiveInfo& info : Primitives()) names.push_back(info.name);
+    source_.Refuse(way + ".name", fmt::format("there is no primitive \"{}\"", Shown(name)),
+                   fmt::format("there are {}", fmt::join(names, ", ")));
+  }
+
+  void ReadPrimitive(Primitive primitive, const std::string& way, const pb::Primitive& in,
+                     Calibration* c) const {
+    if (HasCurve(primitive)) {
+      ReadCurve(primitive, way, in, &c->profile);
+    } else {
+      ReadLine(primitive, way, in, &c->profile);
+    }
+    PrimitiveResult result{.primitive = primitive};
+    result.fitted = Read(way + ".fitted", in.fitted());
+    result.held_out = Read(way + ".held_out", in.held_out());
+    for (int i = 0; i < in.measurement_size(); ++i) {
+      result.measurements.push_back(
+          Read(primitive, fmt::format("{}.measurement[{}]", way, i), in.measurement(i)));
+    }
+    c->primitives.push_back(std::move(result));
+  }
+
+  void ReadLine(Primitive primitive, const std::string& way, const pb::Primitive& in,
+                DeviceProfile* profile) const {
+    if (!in.has_line()) source_.Refuse(way + ".line", "is missing", kMeasure);
+    const std::string line = way + ".line";
+    SetLine(profile, primitive,
+            {.base_ns = Required(line, "base_ns", in.line().has_base_ns(), in.line().base_ns()),
+             .per_unit_ns = Required(line, "ns_per_unit", in.line().has_ns_per_unit(),
+                                     in.line().ns_per_unit())});
+  }
+
+  void ReadCurve(Primitive primitive, const std::string& way, const pb::Primitive& in,
+                 DeviceProfile* profile) const {
+    const std::string curve = way + ".curve";
+    if (in.curve().point_size() == 0) source_.Refuse(curve, "has no points", kMeasure);
+    PaddingOf(profile, primitive) = {.m = Number(curve, "pad_m", in.curve().pad_m()),
+                                     .n = Number(curve, "pad_n", in.curve().pad_n()),
+                                     .k = Number(curve, "pad_k", in.curve().pad_k())};
+    std::vector<RateCurve::Point>& points = CurveOf(profile, primitive).points;
+    for (int i = 0; i < in.curve().point_size(); ++i) {
+      const std::string point = fmt::format("{}.point[{}]", curve, i);
+      const double units = Number(point, "units", in.curve().point(i).units());
+      const double rate = Number(point, "ns_per_unit", in.curve().point(i).ns_per_unit());
+      if (rate <= 0) source_.Refuse(point + ".ns_per_unit", "is not above 0", kMeasure);
+      if (units <= (points.empty() ? 0 : points.back().units)) {
+        source_.Refuse(point + ".units", "does not ascend", "sort the points by their size");
+      }
+      points.push_back({.units = units, .ns_per_unit = rate});
+    }
+  }
+
+  Measurement Read(Primitive primitive, const std::string& way, const pb::Measurement& in) const {
+    Measurement m{
+        .what = in.what(), .units = Number(way, "units", in.units()), .held_out = in.held_out()};
+    if (HasCurve(primitive) && in.has_shape()) {
+      m.gemm = Gemm{.m = in.shape().m(),
+                    .n = in.shape().n(),
+                    .k = in.shape().k(),
+                    .use = static_cast<Gemm::Use>(primitive)};
+    }
+    m.predicted_ns = Number(way, "predicted_ns", in.predicted_ns());
+    m.revisit_ns = Number(way, "revisit_ns", in.revisit_ns());
+    m.samples = Read(way + ".samples", in.samples());
+    return m;
+  }
+
+  const ProfileSource& source_;
+};
+
+}  // namespace
+
+ProfileFormat ProfileFormatOf(const std::filesystem::path& path) {
+  std::string ending = path.extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (ending == ".json") return ProfileFormat::kJson;
+  if (ending == ".textproto" || ending == ".txtpb" || ending == ".pbtxt") {
+    return ProfileFormat::kText;
+  }
+  throw InputError(
+      fmt::format("{}: does not say by its ending which format it is in", Shown(path.string())),
+      "name it .textproto (or .txtpb, .pbtxt) for protobuf text format, or .json");
+}
+
+Calibration ParseProfile(std::string_view text, ProfileFormat format,
+                         std::string_view name_for_errors) {
+  const ProfileSource source{.text = text, .format = format, .name = name_for_errors};
+  pb::Profile message;
+  ReadProfileMessage(source, &message);
+  Calibration c = Reader(source).Read(message);
+  try {
+    CheckProfile(c.profile);
+  } catch (const InputError& error) {
+    throw error.At(name_for_errors);
+  }
+  return c;
+}
+
+Calibration LoadProfile(const std::filesystem::path& path) {
+  // A file that is not there is told so, whatever it is called.
+  const std::string text = ReadFile(path, kMaxFileBytes);
+  return ParseProfile(text, ProfileFormatOf(path), path.string());
+}
+
+}  // namespace spiritlevel

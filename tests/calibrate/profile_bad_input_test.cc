@@ -1,0 +1,188 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "calibrate/profile_file.h"
+#include "tests/base/temporary_folder.h"
+#include "tests/calibrate/fake_device.h"
+
+namespace spiritlevel {
+namespace {
+
+using testing::HasSubstr;
+using testing::MatchesRegex;
+
+const std::string& Good(ProfileFormat format) {
+  static const auto* const text =
+      new std::string(ProfileText(FakeCalibration(), ProfileFormat::kText));
+  static const auto* const json =
+      new std::string(ProfileText(FakeCalibration(), ProfileFormat::kJson));
+  return format == ProfileFormat::kJson ? *json : *text;
+}
+
+// The whole message, or "accepted".
+std::string Complaint(const std::string& text, ProfileFormat format) {
+  try {
+    ParseProfile(text, format, "p");
+    return "accepted";
+  } catch (const InputError& error) {
+    return error.what();
+  }
+}
+
+// The good text with the first `from` after `after` replaced.
+std::string With(ProfileFormat format, const std::string& after, const std::string& from,
+                 const std::string& to) {
+  std::string text = Good(format);
+  const size_t begin = text.find(after);
+  const size_t at = text.find(from, begin);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+int LineOf(const std::string& text, const std::string& part) {
+  const auto end = text.begin() + static_cast<int64_t>(text.find(part));
+  return static_cast<int>(std::count(text.begin(), end, '\n')) + 1;
+}
+
+TEST(BadProfile, TruncatedAnywhereIsRefused) {
+  for (const ProfileFormat format : {ProfileFormat::kText, ProfileFormat::kJson}) {
+    const std::string& good = Good(format);
+    for (size_t size = 0; size < good.size() - 3; size += good.size() / 61) {
+      EXPECT_NE(Complaint(good.substr(0, size), format), "accepted") << size;
+    }
+  }
+}
+
+TEST(BadProfile, NanAndInfinitiesAreRefusedWithTheirLine) {
+  for (const char* const bad : {"nan", "inf", "-1", "1e300"}) {
+    std::string text = With(ProfileFormat::kText, "name: \"elementwise\"",
+                            "base_ns: ", std::string("base_ns: ") + bad + " # ");
+    EXPECT_THAT(Complaint(text, ProfileFormat::kText),
+                MatchesRegex("p:" + std::to_string(LineOf(text, std::string(bad) + " # ")) +
+                             ": primitive\\[7\\]\\.line\\.base_ns: .* is no number from 0.*\n.*"))
+        << bad;
+  }
+  for (const char* const bad : {"\"NaN\"", "\"Infinity\"", "-1"}) {
+    const std::string json =
+        With(ProfileFormat::kJson, "\"launch\"",
+             "\"ns\": ", std::string("\"ns\": ") + bad + ", \"samples\": {}}, \"xx\": {");
+    EXPECT_NE(Complaint(json, ProfileFormat::kJson), "accepted") << bad;
+  }
+  std::string json = Good(ProfileFormat::kJson);
+  const size_t at = json.find("\"slowdown_all_cores\": ") + 22;
+  json.replace(at, json.find(',', at) - at, "\"NaN\"");
+  EXPECT_THAT(Complaint(json, ProfileFormat::kJson),
+              HasSubstr("p:" + std::to_string(LineOf(json, "\"slowdown_all_cores\"")) +
+                        ": slowdown_all_cores: nan is no number"));
+}
+
+TEST(BadProfile, NumbersThatMakeNoSenseAreRefused) {
+  EXPECT_THAT(Complaint(With(ProfileFormat::kText, "",
+                             "slowdown_all_cores: ", "slowdown_all_cores: 0.5 # "),
+                        ProfileFormat::kText),
+              HasSubstr("below 1"));
+  EXPECT_THAT(Complaint(With(ProfileFormat::kText, "curve", "ns_per_unit: ", "ns_per_unit: 0 # "),
+                        ProfileFormat::kText),
+              HasSubstr("primitive[0].curve.point[0].ns_per_unit: is not above 0"));
+  EXPECT_THAT(Complaint(With(ProfileFormat::kText, "curve", "units: ", "units: 1e14 # "),
+                        ProfileFormat::kText),
+              HasSubstr("primitive[0].curve.point[1].units: does not ascend"));
+}
+
+TEST(BadProfile, WhatIsMissingIsNamed) {
+  EXPECT_THAT(Complaint("", ProfileFormat::kText), HasSubstr("dtype: is missing"));
+  EXPECT_THAT(Complaint("{}", ProfileFormat::kJson), HasSubstr("dtype: is missing"));
+  EXPECT_THAT(Complaint("dtype: 'float32'", ProfileFormat::kText), HasSubstr("launch"));
+  EXPECT_THAT(
+      Complaint("dtype: 'float32' launch { ns: 1 } slowdown_all_cores: 1", ProfileFormat::kText),
+      HasSubstr("gemm_forward is missing"));
+  EXPECT_THAT(
+      Complaint(With(ProfileFormat::kText, "", "name: \"optimizer\"", "name: \"optimiser\""),
+                ProfileFormat::kText),
+      HasSubstr("there is no primitive \"optimiser\""));
+  EXPECT_THAT(
+      Complaint(With(ProfileFormat::kText, "", "name: \"optimizer\"", "name: \"hand_over\""),
+                ProfileFormat::kText),
+      HasSubstr("hand_over is there twice"));
+}
+
+TEST(BadProfile, UnknownAndDoubledFieldsAreRefusedWithTheirLine) {
+  EXPECT_THAT(Complaint("dtype: 'float32'\nspeed: 3\n", ProfileFormat::kText),
+              HasSubstr("p:2:6: "));
+  EXPECT_THAT(Complaint("dtype: 'float32'\ndtype: 'float32'\n", ProfileFormat::kText),
+              HasSubstr("p:2:"));
+  EXPECT_THAT(Complaint("{\"dtype\": \"float32\",\n \"speed\": 3}", ProfileFormat::kJson),
+              HasSubstr("speed"));
+  EXPECT_THAT(Complaint("{\"dtype\": \"float32\",\n \"dtype\": \"bf16\"}", ProfileFormat::kJson),
+              HasSubstr("p:2: dtype: is given twice"));
+  EXPECT_THAT(Complaint("{\"launch\": {\n\"ns\": \"fast\"}}", ProfileFormat::kJson),
+              HasSubstr("p:2: "));
+  EXPECT_THAT(Complaint("{\"launch\": {\n\"ns\": 1,,}}", ProfileFormat::kJson), HasSubstr("p:2: "));
+}
+
+TEST(BadProfile, EveryComplaintHasAWayOut) {
+  for (const char* const text : {"", "dtype: 'x'", "{", "launch {", "\xff", "primitive { }"}) {
+    for (const ProfileFormat format : {ProfileFormat::kText, ProfileFormat::kJson}) {
+      const std::string complaint = Complaint(text, format);
+      EXPECT_THAT(complaint, HasSubstr("\n    ")) << text;
+      EXPECT_EQ(complaint.substr(0, 2), "p:") << text;
+    }
+  }
+}
+
+double SecondsFor(const std::string& text, ProfileFormat format) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_NE(Complaint(text, format), "accepted");
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+TEST(BadProfile, DeepNestingAndHugeFilesAreRefusedWithinASecond) {
+  constexpr double kSecond = 1;
+  const size_t size = 2'000'000;
+  std::string objects;
+  for (size_t i = 0; i < size / 5; ++i) objects += "{\"a\":";
+  EXPECT_LT(SecondsFor(objects, ProfileFormat::kJson), kSecond);
+  EXPECT_LT(SecondsFor(std::string(size, '['), ProfileFormat::kJson), kSecond);
+  EXPECT_LT(SecondsFor(std::string(size, '{'), ProfileFormat::kText), kSecond);
+  EXPECT_LT(SecondsFor(std::string(size, 'a'), ProfileFormat::kText), kSecond);
+  std::string primitives;
+  for (size_t i = 0; i < size / 13; ++i) primitives += "primitive { }\n";
+  EXPECT_LT(SecondsFor(primitives, ProfileFormat::kText), kSecond);
+}
+
+TEST(BadProfile, AFileOf100MegabytesIsNotEvenRead) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "huge.textproto";
+  WriteFile(path, "");
+  std::filesystem::resize_file(path, 100'000'000);
+  EXPECT_THROW(LoadProfile(path), InputError);
+}
+
+TEST(BadProfile, EndingsThatSayNothingAreRefused) {
+  for (const char* const name : {"profile", "profile.txt", "a.json.bak"}) {
+    EXPECT_THROW(ProfileFormatOf(name), InputError) << name;
+  }
+}
+
+// Whatever is changed in it, a profile is read whole or refused with its place; nothing crashes.
+TEST(BadProfile, AnyChangedByteIsReadOrRefused) {
+  unsigned state = 7;
+  const auto next = [&] { return (state = state * 1664525u + 1013904223u) >> 8; };
+  for (const ProfileFormat format : {ProfileFormat::kText, ProfileFormat::kJson}) {
+    for (int round = 0; round < 60; ++round) {
+      std::string text = Good(format);
+      const size_t at = next() % text.size();
+      text[at] = static_cast<char>(next());
+      const std::string complaint = Complaint(text, format);
+      EXPECT_TRUE(complaint == "accepted" || complaint.starts_with("p:")) << at;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace spiritlevel
