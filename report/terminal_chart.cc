@@ -104,8 +104,14 @@ class Chart {
         return 'O';
       case NodeKind::kCollective:
         return '=';
+      case NodeKind::kDroppedOp:
+        return of_stage(LetterOf(node.op.pass), node.op);
+      case NodeKind::kValidation:
+      case NodeKind::kRollback:
+        return 'O';
       case NodeKind::kSend:
       case NodeKind::kReceive:
+      case NodeKind::kReduction:
         break;
     }
     return '?';

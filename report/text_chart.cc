@@ -91,8 +91,14 @@ class Chart {
         return Filled('o');
       case NodeKind::kCollective:
         return Filled('=');
+      case NodeKind::kDroppedOp:
+        return NameOf(node.op) + (several_stages_ ? " " : "");
+      case NodeKind::kValidation:
+      case NodeKind::kRollback:
+        return Filled('o');
       case NodeKind::kSend:
       case NodeKind::kReceive:
+      case NodeKind::kReduction:
         break;
     }
     SPIRITLEVEL_CHECK(false, "a compute lane holds no messages");
