@@ -11,8 +11,8 @@ Costs Costs::Uniform(int stages, int micro_batches, const StageCost& cost) {
 }
 
 Costs Costs::Uniform(int stages, int micro_batches, const StageCost& cost, const Common& common) {
-  return Costs(stages, micro_batches,
-               std::vector<StageCost>(static_cast<size_t>(stages), cost), common);
+  return Costs(stages, micro_batches, std::vector<StageCost>(static_cast<size_t>(stages), cost),
+               common);
 }
 
 Costs::Costs(int stages, int micro_batches, std::vector<StageCost> table, const Common& common)
@@ -24,6 +24,8 @@ Costs::Costs(int stages, int micro_batches, std::vector<StageCost> table, const 
   const size_t m = static_cast<size_t>(micro_batches);
   SPIRITLEVEL_CHECK(table_.size() == s || table_.size() == s * m,
                     "costs are given for each stage, or for each stage and micro-batch");
+  SPIRITLEVEL_CHECK(common_.static_by_stage.empty() || common_.static_by_stage.size() == s,
+                    "static memory is given for each stage, or for all alike");
   if (table_.size() != s) {
     stage_stride_ = m;
     micro_batch_stride_ = 1;
@@ -46,14 +48,22 @@ Costs::Costs(int stages, int micro_batches, std::vector<StageCost> table, const 
 TimeNs Costs::overlapped_duration(const Op& first, const Op& second) const {
   const StageCost& a = of(first.stage, first.micro_batch);
   const StageCost& b = of(second.stage, second.micro_batch);
-  const auto saving = [](const StageCost& c) { return c.forward + c.fused_backward - c.overlapped; };
+  const auto saving = [](const StageCost& c) {
+    return c.forward + c.fused_backward - c.overlapped;
+  };
   const TimeNs in_sequence = a.duration(first.pass) + b.duration(second.pass);
   return DivideHalfUp(2 * in_sequence - saving(a) - saving(b), 2);
 }
 
-Bytes Costs::static_bytes(int stages_held, int ranks) const {
-  const Int128 held = static_cast<Int128>(common_.static_bytes) * ranks * stages_held;
-  return static_cast<Bytes>((2 * held + num_stages_) / (2 * num_stages_));
+Bytes Costs::static_bytes(std::span<const int> stages, int ranks) const {
+  if (!common_.static_by_stage.empty()) {
+    Bytes sum = 0;
+    for (const int stage : stages) sum += common_.static_by_stage[static_cast<size_t>(stage)];
+    return sum;
+  }
+  const auto held = static_cast<Int128>(stages.size());
+  const Int128 all = static_cast<Int128>(common_.static_bytes) * ranks * held;
+  return static_cast<Bytes>((2 * all + num_stages_) / (2 * num_stages_));
 }
 
 TimeNs Costs::sum_over_stages(Pass pass, int micro_batch) const {

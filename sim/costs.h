@@ -9,6 +9,7 @@
 //   c.of(/*stage=*/2, /*micro_batch=*/0).forward;  // 1
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "base/units.h"
@@ -56,7 +57,10 @@ class Costs {
     TimeNs launch = 0;       // delays the start of each op on its lane
     TimeNs optimizer = 0;    // one rank's optimizer step
     TimeNs barrier = 0;      // the collective of the `barrier` tail
-    Bytes static_bytes = 0;  // of one rank that holds 1/p of the model; DualPipe's hold two
+    // What stays on a rank all the time: of one that holds 1/p of the model (DualPipe's hold two
+    // such shares), or, where stages differ, of each stage.
+    Bytes static_bytes = 0;
+    std::vector<Bytes> static_by_stage{};
 
     friend bool operator==(const Common&, const Common&) = default;
   };
@@ -94,9 +98,8 @@ class Costs {
 
   const Common& common() const { return common_; }
 
-  // Parameters and all else that stays on a rank holding `stages_held` of the stages, of a
-  // pipeline of `ranks`.
-  Bytes static_bytes(int stages_held, int ranks) const;
+  // Parameters and all else that stays on a rank that holds `stages`, of a pipeline of `ranks`.
+  Bytes static_bytes(std::span<const int> stages, int ranks) const;
 
   // Mean over stages of the pass for a micro-batch, as a fraction: sum / num_stages(). What a
   // perfectly balanced pipeline of the same model would take (see docs/stalls.md).

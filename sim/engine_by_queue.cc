@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "sim/engine.h"
+#include "sim/engine_lanes.h"
 #include "sim/event_queue.h"
 
 namespace spiritlevel {
@@ -207,6 +208,7 @@ Int128 LatestPossible(const Program& program) {
 }  // namespace
 
 Timeline SimulateByQueue(const Program& program) {
+  if (!program.is_simple()) return SimulateLanesByQueue(program);
   const auto slots = static_cast<int32_t>(program.num_ranks() + program.links().size());
   const Int128 latest = LatestPossible(program);
   SPIRITLEVEL_CHECK(latest <= std::numeric_limits<TimeNs>::max(), "times fit in 63 bits");

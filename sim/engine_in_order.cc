@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "sim/engine.h"
+#include "sim/engine_lanes.h"
 
 namespace spiritlevel {
 namespace {
@@ -162,6 +163,8 @@ class InOrder {
 
 }  // namespace
 
-Timeline SimulateInOrder(const Program& program) { return InOrder(program).Run(); }
+Timeline SimulateInOrder(const Program& program) {
+  return program.is_simple() ? InOrder(program).Run() : SimulateLanesInOrder(program);
+}
 
 }  // namespace spiritlevel

@@ -208,8 +208,7 @@ void Evaluator::Prepare(const Schedule& schedule) {
   const int ranks = schedule.num_ranks();
   ranks_.assign(static_cast<size_t>(ranks), RankState{});
   for (int rank = 0; rank < ranks; ++rank) {
-    const auto held = static_cast<int>(schedule.stages_of(rank).size());
-    ranks_[static_cast<size_t>(rank)].live = costs_.static_bytes(held, ranks);
+    ranks_[static_cast<size_t>(rank)].live = costs_.static_bytes(schedule.stages_of(rank), ranks);
   }
   PrepareHops(schedule);
   PrepareRows(schedule.num_stages());
@@ -257,6 +256,7 @@ TimeNs Evaluator::ApplyTail(Tail tail) {
 }
 
 const Evaluator::Result& Evaluator::Evaluate(const Schedule& schedule, Tail tail, int iterations) {
+  SPIRITLEVEL_CHECK(!IsPostValidation(tail), "the flat evaluator plays no post-validation");
   Prepare(schedule);
   const size_t ranks = ranks_.size();
   std::vector<TimeNs> lane_free(ranks, 0);    // when this iteration began

@@ -29,7 +29,8 @@ class Evaluator {
   explicit Evaluator(const Costs& costs);
 
   // Plays `iterations` in a row. `period` is the largest distance over ranks between the first op
-  // of the last iteration and that of the one before it; 0 for a single iteration.
+  // of the last iteration and that of the one before it; 0 for a single iteration. `tail` is none
+  // or barrier: a post-validation needs a Program and an engine.
   const Result& Evaluate(const Schedule& schedule, Tail tail, int iterations = 1);
 
  private:

@@ -36,7 +36,7 @@ class LocalResults {
     std::vector<TimeNs>& made = op.pass == Pass::kF ? forward_ : backward_;
     made[Cell(op.stage, op)] = end;
   }
-  void SteppedOptimizer(TimeNs end) { parameters_ = end; }
+  void HasParameters(TimeNs end) { parameters_ = end; }
 
   // At least 0, also where all inputs come from other ranks.
   TimeNs ReadyFor(const Op& op) const {
@@ -85,13 +85,46 @@ class Reader {
       for (const MessageId input : node.inputs) {
         if (input != kNone) VisitMessage(input, NodeKind::kReceive);
       }
+      if (node.kind == NodeKind::kRollback) {
+        for (const MessageId m : program_.drained()[static_cast<size_t>(node.extra)]) {
+          VisitMessage(m, NodeKind::kReceive);
+        }
+      }
       for (MessageId m = node.first_output; m < node.first_output + node.num_outputs; ++m) {
         VisitMessage(m, NodeKind::kSend);
+      }
+      if (id + 1 == program_.iteration_begin(rank, node.iteration + 1)) {
+        VisitReduction(rank, node.iteration);
       }
     }
   }
 
  private:
+  static bool HasOp(NodeKind kind) {
+    return kind == NodeKind::kOp || kind == NodeKind::kPair || kind == NodeKind::kDroppedOp;
+  }
+
+  const Reduction& ReductionOf(int rank, int iteration) const {
+    return program_.reductions()[static_cast<size_t>(program_.reduction_of(rank, iteration))];
+  }
+  const NodeTimes& ReductionTimes(int rank, int iteration) const {
+    return timeline_.reductions[static_cast<size_t>(program_.reduction_of(rank, iteration))];
+  }
+
+  void VisitReduction(int rank, int iteration) {
+    if (program_.reductions().empty()) return;
+    const NodeTimes& times = ReductionTimes(rank, iteration);
+    visit_({.kind = NodeKind::kReduction,
+            .iteration = iteration,
+            .rank = rank,
+            .parameter_version = iteration,
+            .ready = times.ready,
+            .issue = times.ready,
+            .start = times.start,
+            .end = times.end,
+            .collective = ReductionOf(rank, iteration).collective});
+  }
+
   void DescribeNode(NodeId id, int rank, TimeNs lane_free) {
     const Node& node = program_.nodes()[id];
     const NodeTimes& times = timeline_.nodes[static_cast<size_t>(id)];
@@ -107,6 +140,10 @@ class Reader {
     event.end = times.end;
     event.live = times.live;
     event.collective = node.kind == NodeKind::kCollective ? node.extra : kNone;
+    if (node.kind == NodeKind::kValidation && node.iteration > 0) {
+      event.collective = ReductionOf(rank, node.iteration - 1).collective;
+    }
+    event.provisional = program_.is_provisional(id, rank);
     event.before = event.during = event.after;  // what the node before it left
     if (node.cost != kNone) {
       Add(event.during, program_.costs()[node.cost].at_start);
@@ -120,6 +157,10 @@ class Reader {
   TimeNs ReadyTime(const Node& node, const NodeTimes& times, TimeNs lane_free) const {
     if (node.kind == NodeKind::kCollective) return times.ready;
     if (node.kind == NodeKind::kOptimizer) return lane_free;
+    if (node.kind == NodeKind::kRollback) return times.ready;
+    if (node.kind == NodeKind::kValidation) {
+      return node.iteration == 0 ? 0 : ReductionTimes(node_event_.rank, node.iteration - 1).end;
+    }
     TimeNs ready = local_.ReadyFor(node.op);
     if (node.kind == NodeKind::kPair) {
       ready = std::max(ready, local_.ReadyFor(program_.second_op(node)));
@@ -128,16 +169,17 @@ class Reader {
   }
 
   void KeepResults(const Event& event) {
-    if (event.kind == NodeKind::kOptimizer) local_.SteppedOptimizer(event.end);
-    if (event.kind == NodeKind::kOp || event.kind == NodeKind::kPair) {
-      local_.Made(event.op, event.end);
+    const bool validates = event.kind == NodeKind::kValidation && event.iteration > 0;
+    if (event.kind == NodeKind::kOptimizer || event.kind == NodeKind::kRollback || validates) {
+      local_.HasParameters(event.end);
     }
+    if (HasOp(event.kind)) local_.Made(event.op, event.end);
     if (event.kind == NodeKind::kPair) local_.Made(event.second, event.end);
   }
 
   void DescribeOps(const Node& node, int rank) {
     const bool pair = node.kind == NodeKind::kPair;
-    const bool op = pair || node.kind == NodeKind::kOp;
+    const bool op = HasOp(node.kind);
     node_event_.op = op ? node.op : Op{};
     node_event_.chunk = op ? program_.chunk_of(rank, node.op.stage) : 0;
     node_event_.second = pair ? program_.second_op(node) : Op{};
@@ -187,6 +229,8 @@ class Reader {
     event.op.overlaps_next = false;
     event.chunk = program_.chunk_of(link.from_rank, event.op.stage);
     event.parameter_version = producer.iteration;
+    event.provisional = program_.is_provisional(message.from, link.from_rank);
+    event.dropped = producer.kind == NodeKind::kDroppedOp;
     event.ready = timeline_.nodes[static_cast<size_t>(message.from)].end;
     event.issue = event.ready;
     event.start = times.start;

@@ -20,12 +20,12 @@ struct Event {
   NodeKind kind = NodeKind::kOp;
   int32_t iteration = 0;
   int32_t rank = 0;
-  Op op{};                   // kOp, kPair; of a message the op that produced it
+  Op op{};                   // kOp, kPair, kDroppedOp; of a message the op that produced it
   Op second{};               // kPair only
   int32_t chunk = 0;         // of op.stage on this rank
   int32_t second_chunk = 0;  // kPair only
-  // Of the parameters it reads; an optimizer's: that it leaves; a message's: its producer's; a
-  // collective's: of those that lie on the rank.
+  // Of the parameters it reads; an optimizer's: that it leaves; a message's: its producer's; all
+  // else: of those that lie on the rank. A rollback makes the same version again, right this time.
   int32_t parameter_version = 0;
 
   TimeNs ready = 0;  // all its inputs are there
@@ -40,8 +40,16 @@ struct Event {
   MemoryByCategory after{};
   Bytes live = 0;  // the engine's own running total while the node runs; Total(during) must be it
 
-  // kCollective: one id on all its members, and no other collective of the iteration has it.
+  // kCollective, kReduction: one id on all its members, and no other collective of the iteration
+  // has it. kValidation: the reduction it waits for, of the iteration before; kNone where there is
+  // none.
   int32_t collective = kNone;
+
+  // Of an op: the parameters it reads were stepped, but not validated yet; of a message: its
+  // producer reads such.
+  bool provisional = false;
+  // A message of a kDroppedOp, whose result nobody will have used.
+  bool dropped = false;
 
   // Messages. Of a compute node: the input that came last.
   int32_t message = kNone;
@@ -56,7 +64,8 @@ struct Event {
 };
 
 // Calls `visit` for every event of iterations [0, iterations): rank by rank, the compute lane in
-// order, each node followed by the receives it waits for and the sends it feeds.
+// order, each node followed by the receives it waits for and the sends it feeds, and the last of an
+// iteration by the rank's node of the reduction, if there is one.
 void ForEachEvent(const Program& program, const Timeline& timeline, int iterations,
                   const std::function<void(const Event&)>& visit);
 

@@ -49,7 +49,8 @@ class RowReader {
   Op ReadOp() {
     const auto stage = ReadNumber<uint16_t>("a stage number");
     const Pass pass = ReadPass();
-    return {.micro_batch = ReadNumber<int32_t>("a micro-batch number"), .stage = stage, .pass = pass};
+    return {
+        .micro_batch = ReadNumber<int32_t>("a micro-batch number"), .stage = stage, .pass = pass};
   }
 
   template <class T>
@@ -72,9 +73,9 @@ class RowReader {
   }
 
   [[noreturn]] void Fail(std::string_view expected) const {
-    throw InputError(fmt::format("line {}: expected {} at \"{}\"", line_, expected,
-                                 text_.substr(0, 16)),
-                     "an op is written 2F0: stage, pass, micro-batch");
+    throw InputError(
+        fmt::format("line {}: expected {} at \"{}\"", line_, expected, text_.substr(0, 16)),
+        "an op is written 2F0: stage, pass, micro-batch");
   }
 
   std::string_view text_;

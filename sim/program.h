@@ -8,7 +8,8 @@
 // Node ids. Compute-lane nodes come first, rank by rank in lane order, so that a lane is a range
 // of ids and the predecessor of n is n - 1. Message k is the send node num_lane_nodes() + 2k and
 // the receive node num_lane_nodes() + 2k + 1. Messages are numbered in the order in which their
-// producers stand, so those of one node are consecutive.
+// producers stand, so those of one node are consecutive. Batches follow, then the nodes of
+// reductions, iteration by iteration.
 //
 // Edges. A compute node waits for the receive nodes of `inputs`; a send waits for its message's
 // producer. Dependencies inside a rank follow from the order of its compute lane.
@@ -38,18 +39,47 @@ enum class NodeKind : uint8_t {
   kOptimizer,
   kSend,
   kReceive,
+  kReduction,   // like kCollective, on a communication lane: it runs beside compute
+  kValidation,  // waits for the reduction that judges the parameters which the rank reads
+  kDroppedOp,   // an op that ran on parameters which were then rejected; it is run again
+  kRollback,    // takes the rejected optimizer step back and does it right
 };
 
 // How messages are posted; a lowering knows, the engines only see lanes, edges and nodes.
-//   ideal: one lane for each directed pair of ranks; eager sends, receives posted early.
-enum class Posting : uint8_t { kIdeal };
+//   ideal:     one lane for each directed pair of ranks; eager sends, receives posted early.
+//   nccl-fifo: a rank's sends to and receives from a peer stand in one lane, in the order in which
+//              its host issues them; rendezvous. What cannot start blocks what stands behind it.
+//   batched:   before each op one batch of the sends that are due and the receives it needs; the
+//              rank waits for all of it (Megatron's fused exchanges, DualPipe's commits).
+enum class Posting : uint8_t { kIdeal, kNcclFifo, kBatched };
+
+// Where a receive stands in its lane, under nccl-fifo.
+//   early:    where the sender runs, in a run in which messages take no time, as PyTorch's lowering
+//             has it; it blocks the sends behind it until its data comes.
+//   deferred: the same in a run in which messages take time, so that sends which are sooner due
+//             stand before it; on both sides, so that no two ranks wait for each other.
+//   naive:    just before the op that needs it; may deadlock.
+enum class Receives : uint8_t { kEarly, kDeferred, kNaive };
+
+// What shares a lane under nccl-fifo: both directions of a pair of ranks, or one.
+enum class Channels : uint8_t { kPair, kDirected };
 
 // What ends an iteration.
 //   none:    each rank steps its optimizer after its own last op.
 //   barrier: a collective of all ranks (gradient norm, overflow check) stands before the step.
-enum class Tail : uint8_t { kNoTail, kBarrier };
+//   post-validation: each rank steps after its own last op, and the collective runs beside what
+//            comes next. What it finds is waited for in the next iteration: before the rank's first
+//            op (strict), or before its first backward (speculative), so that the forwards before
+//            that run on provisional parameters. docs/tails.md has the rules.
+enum class Tail : uint8_t { kNoTail, kBarrier, kStrictValidation, kSpeculativeValidation };
+
+inline bool IsPostValidation(Tail tail) {
+  return tail == Tail::kStrictValidation || tail == Tail::kSpeculativeValidation;
+}
 
 std::string_view Name(Posting posting);
+std::string_view Name(Receives receives);
+std::string_view Name(Channels channels);
 std::string_view Name(Tail tail);
 
 struct Node {
@@ -57,7 +87,8 @@ struct Node {
   int32_t cost = kNone;  // index into Program::costs(); kNone takes no time, no memory
   MessageId inputs[2] = {kNone, kNone};
   MessageId first_output = kNone;
-  int32_t extra = kNone;  // pair: index into pairs(); collective: index into collectives()
+  // Pair: index into pairs(); collective: into collectives(); rollback: into drained().
+  int32_t extra = kNone;
   uint16_t iteration = 0;
   NodeKind kind = NodeKind::kOp;
   uint8_t num_outputs = 0;
@@ -76,11 +107,12 @@ struct NodeCost {
   MemoryByCategory at_end{};
 };
 
-// One transfer, shared by a send node and a receive node. All are eager: it starts when the send
-// heads its lane.
+// One transfer, shared by a send node and a receive node. Eager: it starts when the send heads its
+// lane; rendezvous (Program::rendezvous()): when both do, and both lanes are busy until it is
+// there.
 struct Message {
   NodeId from = kNone;  // compute node that produces it
-  NodeId to = kNone;    // compute node that waits for it
+  NodeId to = kNone;    // compute node that waits for it; a rollback, where nobody will use it
   int32_t link = kNone;
 };
 
@@ -97,12 +129,31 @@ struct Collective {
   TimeNs duration = 0;
 };
 
-// A communication lane. Compute lanes are the ranges rank_nodes().
+// A communication lane: what one communicator does on a rank, first to last. Compute lanes are the
+// ranges from rank_begin() to rank_end().
 struct Lane {
   int rank = 0;
-  int link = 0;
-  bool sends = false;  // else receives
   std::vector<NodeId> nodes;
+};
+
+// One rank's node of a collective on a communication lane.
+struct Reduction {
+  int rank = 0;
+  int32_t collective = kNone;
+};
+
+// One node that holds several messages' sends and receives: all start as they can, and it is done
+// when all of them are.
+struct Batch {
+  int rank = 0;
+  std::vector<NodeId> halves;  // send and receive nodes
+};
+
+// Between nodes of one rank: `to` starts after the end of `from`. Beside these, a send waits for
+// its producer and a compute node for the receives of its inputs.
+struct Edge {
+  NodeId from = kNone;
+  NodeId to = kNone;
 };
 
 class Program {
@@ -120,7 +171,9 @@ class Program {
   NodeId rank_end(int rank) const { return rank_begin_[rank + 1]; }
   // The nodes of iteration `i` on `rank` are [begin, end) of these.
   NodeId iteration_begin(int rank, int iteration) const {
-    return rank_begin_[rank] + iteration * nodes_per_iteration_[rank];
+    const NodeId begin = rank_begin_[rank] + iteration * nodes_per_iteration_[rank];
+    return rejected_.empty() ? begin
+                             : begin + ReplaysBefore(iteration) * nodes_before_replay_[rank];
   }
   int rank_of(NodeId lane_node) const;
 
@@ -129,7 +182,38 @@ class Program {
   std::span<const Message> messages() const { return messages_; }
   std::span<const Link> links() const { return links_; }
   std::span<const Collective> collectives() const { return collectives_; }
+  std::span<const Batch> batches() const { return batches_; }
+  std::span<const Edge> edges() const { return edges_; }
+  // By iteration, then rank; none unless the tail is a post-validation.
+  std::span<const Reduction> reductions() const { return reductions_; }
+  int32_t reduction_of(int rank, int iteration) const { return iteration * num_ranks() + rank; }
+  std::span<const std::vector<MessageId>> drained() const { return drained_; }
+  bool rendezvous() const { return posting_ != Posting::kIdeal; }
+
+  // Nothing but eager messages in the order in which they are made: a rank can be run as far as its
+  // inputs reach without looking at communication lanes.
+  bool is_simple() const { return posting_ == Posting::kIdeal && edges_.empty(); }
+
+  // Does it read parameters that nobody has judged yet? `rank` is its rank.
+  bool is_provisional(NodeId lane_node, int rank) const;
+  // Is the version rejected that the iteration before this one left, and this one replayed?
+  bool is_replayed(int iteration) const;
+
   std::vector<Lane> CommunicationLanes() const;
+
+  // Numbers after those of the compute lanes: messages, batches, reductions.
+  NodeId num_nodes() const { return reduction_node(static_cast<int32_t>(reductions_.size())); }
+  NodeId reduction_node(int32_t reduction) const {
+    return batch_node(static_cast<int32_t>(batches_.size())) + reduction;
+  }
+  bool is_reduction(NodeId node) const { return node >= reduction_node(0); }
+  bool is_batch(NodeId node) const { return node >= batch_node(0) && !is_reduction(node); }
+  NodeId batch_node(int32_t batch) const {
+    return num_lane_nodes() + 2 * static_cast<NodeId>(messages_.size()) + batch;
+  }
+  bool is_send(NodeId node) const { return (node - num_lane_nodes()) % 2 == 0; }
+  bool is_half(NodeId node) const { return node >= num_lane_nodes() && node < batch_node(0); }
+  MessageId message_of(NodeId half) const { return (half - num_lane_nodes()) / 2; }
 
   NodeId send_node(MessageId m) const { return num_lane_nodes() + 2 * m; }
   NodeId receive_node(MessageId m) const { return num_lane_nodes() + 2 * m + 1; }
@@ -145,6 +229,10 @@ class Program {
 
  private:
   friend class Lowering;
+  friend class PostingPlan;
+
+  // How many iterations before this one are replayed.
+  int ReplaysBefore(int iteration) const;
 
   int num_stages_ = 0;
   int num_micro_batches_ = 0;
@@ -155,11 +243,20 @@ class Program {
   RawVector<Node> nodes_;
   std::vector<NodeId> rank_begin_;
   std::vector<NodeId> nodes_per_iteration_;
+  std::vector<MessageId> messages_per_iteration_;  // by sender
   std::vector<NodeCost> costs_;
   std::vector<Op> pairs_;
   RawVector<Message> messages_;
   std::vector<Link> links_;
   std::vector<Collective> collectives_;
+  std::vector<Lane> lanes_;  // of communication; under ideal posting those of messages follow
+  std::vector<Batch> batches_;
+  std::vector<Edge> edges_;
+  std::vector<Reduction> reductions_;
+  std::vector<NodeId> validation_place_;     // by rank: where in an iteration; empty without any
+  std::vector<int> rejected_;                // iterations, ascending
+  std::vector<NodeId> nodes_before_replay_;  // by rank: dropped ops, validation and rollback
+  std::vector<std::vector<MessageId>> drained_;
   std::vector<MemoryByCategory> static_memory_;
   std::vector<std::vector<int>> stages_of_;
 };
@@ -168,6 +265,11 @@ struct LoweringOptions {
   Posting posting = Posting::kIdeal;
   Tail tail = Tail::kBarrier;
   int iterations = 1;
+  Receives receives = Receives::kEarly;  // the last two under nccl-fifo only
+  Channels channels = Channels::kPair;
+  // Iterations whose optimizer step leaves a version that is rejected when it is validated. Only
+  // under speculative post-validation and ideal posting, and not the last; else InputError.
+  std::vector<int> rejected{};
 };
 
 // Schedule -> Program: adds sends, receives and the tail. `costs` must be for the same numbers of

@@ -1,8 +1,11 @@
 // Timeline: when everything in a Program happened.
 //
-// Flat arrays, one entry for each compute-lane node and each message; what is constant for a node
-// is looked up in the Program. event.h makes the full record of one event out of both.
+// Flat arrays, one entry for each compute-lane node, each message and each node of a reduction;
+// what is constant for a node is looked up in the Program. event.h makes the full record of one
+// event out of both.
 #pragma once
+
+#include <vector>
 
 #include "base/units.h"
 #include "sim/program.h"
@@ -30,6 +33,8 @@ struct MessageTimes {
 struct Timeline {
   RawVector<NodeTimes> nodes;        // by compute-lane node
   RawVector<MessageTimes> messages;  // by message
+  // By reduction node; `ready` is when it heads its lane, and it holds no memory.
+  std::vector<NodeTimes> reductions{};
 
   friend bool operator==(const Timeline&, const Timeline&) = default;
 };

@@ -6,8 +6,10 @@
 #include <string>
 #include <utility>
 
+#include "sim/analysis/check_dropped.h"
 #include "sim/analysis/check_records.h"
 #include "sim/analysis/check_tails.h"
+#include "sim/analysis/check_validations.h"
 
 namespace spiritlevel {
 namespace {
@@ -18,6 +20,10 @@ using check::TimelineRecords;
 constexpr int32_t kMaxRanks = 1 << 16;
 
 bool IsMessage(NodeKind kind) { return kind == NodeKind::kSend || kind == NodeKind::kReceive; }
+
+bool HasOp(NodeKind kind) {
+  return kind == NodeKind::kOp || kind == NodeKind::kPair || kind == NodeKind::kDroppedOp;
+}
 
 // Wraps around instead of overflowing, since nothing is known about measured numbers.
 Bytes Sum(const MemoryByCategory& memory) {
@@ -61,6 +67,10 @@ struct NodeLabel {
         return "the collective";
       case NodeKind::kOptimizer:
         return "the optimizer step";
+      case NodeKind::kValidation:
+        return "the validation";
+      case NodeKind::kRollback:
+        return "the rollback";
       default:
         return ToString(op);
     }
@@ -81,7 +91,7 @@ bool IsSane(const Op& op) { return op.micro_batch >= 0 && static_cast<int>(op.pa
 
 bool IsSane(const Event& e) {
   if (e.rank < 0 || e.rank >= kMaxRanks || e.iteration < 0) return false;
-  if (e.kind == NodeKind::kOptimizer || e.kind == NodeKind::kCollective) return true;
+  if (!HasOp(e.kind) && !IsMessage(e.kind)) return true;
   return IsSane(e.op) && (e.kind != NodeKind::kPair || IsSane(e.second));
 }
 
@@ -92,11 +102,13 @@ struct TimelineChecker::State {
   std::optional<Bytes> limit;
   std::vector<LaneState> lanes;  // by rank
   TimelineRecords records;
+  TimelineRecords dropped;
   check::TailChecker tails;
+  check::ValidationChecker validations;
   FindingList findings;
 
   State(std::optional<Bytes> memory_limit, LastTail last_tail)
-      : limit(memory_limit), tails(last_tail) {}
+      : limit(memory_limit), tails(last_tail), validations(last_tail) {}
 
   void Add(const Event& e) {
     if (!IsSane(e)) {
@@ -106,6 +118,8 @@ struct TimelineChecker::State {
       });
     } else if (IsMessage(e.kind)) {
       AddMessageEnd(e);
+    } else if (e.kind == NodeKind::kReduction) {
+      validations.AddReduction(e);
     } else {
       if (static_cast<size_t>(e.rank) >= lanes.size()) {
         lanes.resize(static_cast<size_t>(e.rank) + 1);
@@ -121,16 +135,17 @@ struct TimelineChecker::State {
                            e.message, e.end, e.start);
       });
     }
-    records.message_ends.push_back({.start = e.start,
-                                    .end = e.end,
-                                    .bytes = e.bytes,
-                                    .id = e.message,
-                                    .rank = e.rank,
-                                    .peer = e.peer,
-                                    .iteration = e.iteration,
-                                    .parameter_version = e.parameter_version,
-                                    .op = e.op,
-                                    .receives = e.kind == NodeKind::kReceive});
+    TimelineRecords& flow = e.dropped ? dropped : records;
+    flow.message_ends.push_back({.start = e.start,
+                                 .end = e.end,
+                                 .bytes = e.bytes,
+                                 .id = e.message,
+                                 .rank = e.rank,
+                                 .peer = e.peer,
+                                 .iteration = e.iteration,
+                                 .parameter_version = e.parameter_version,
+                                 .op = e.op,
+                                 .receives = e.kind == NodeKind::kReceive});
   }
 
   void AddNode(const Event& e, LaneState& lane) {
@@ -230,14 +245,20 @@ struct TimelineChecker::State {
   }
 
   void Record(const Event& e) {
+    validations.AddNode(e, findings);
+    if (e.kind == NodeKind::kDroppedOp) RecordOp(e, e.op, dropped);
+    if (e.kind == NodeKind::kDroppedOp || e.kind == NodeKind::kValidation ||
+        e.kind == NodeKind::kRollback) {
+      return;
+    }
     tails.Add(e, findings);
-    if (e.kind == NodeKind::kOptimizer || e.kind == NodeKind::kCollective) return;
-    RecordOp(e, e.op);
-    if (e.kind == NodeKind::kPair) RecordOp(e, e.second);
+    if (!HasOp(e.kind)) return;
+    RecordOp(e, e.op, records);
+    if (e.kind == NodeKind::kPair) RecordOp(e, e.second, records);
   }
 
-  void RecordOp(const Event& e, const Op& op) {
-    records.ops.push_back({e.start, e.end, e.iteration, e.rank, e.parameter_version, op});
+  static void RecordOp(const Event& e, const Op& op, TimelineRecords& flow) {
+    flow.ops.push_back({e.start, e.end, e.iteration, e.rank, e.parameter_version, op});
   }
 };
 
@@ -251,7 +272,9 @@ void TimelineChecker::Add(const Event& event) { state_->Add(event); }
 
 std::vector<Finding> TimelineChecker::Finish() {
   CheckDataFlow(state_->records, state_->findings);
+  CheckDropped(state_->dropped, state_->records.ops, state_->findings);
   state_->tails.Finish(state_->findings);
+  state_->validations.Finish(state_->findings);
   return state_->findings.Take();
 }
 

@@ -46,6 +46,18 @@ enum class LastTail : uint8_t { kRequired, kMayBeCut };
 //   optimizer_count  a rank that runs ops in an iteration steps its optimizer once in it
 //   early_optimizer  an optimizer step stands before an op of its rank and iteration
 //   late_optimizer   an optimizer step stands behind an op of its rank and a later iteration
+//   reduction        where an iteration has a reduction beside compute, every rank that runs ops in
+//                    it takes part, under one id, at one time, once the last op of all has ended;
+//                    and every other iteration has one too
+//   validation       each rank validates what it reads once in the iteration after a reduction (and
+//                    once more for each rollback), not before that has ended. Between the step and
+//                    the validation run only forwards that are marked provisional, and none such
+//                    behind it
+//   rejection        a rollback stands right behind a validation, on all ranks alike, before any op
+//                    of the iteration that is kept, and leaves the memory that there was before
+//                    those that are dropped. Dropped are provisional forwards, made of nothing but
+//                    each other's results, which came in time and whose messages have both ends;
+//                    each is run again
 //   ledger           categories sum to the live total; after of one event is before of the next
 //   negative_memory  a category below zero
 //   memory_limit     live memory above the limit, named with rank, op, bytes and category: the
@@ -54,10 +66,10 @@ enum class LastTail : uint8_t { kRequired, kMayBeCut };
 // posted, or about where time zero lies.
 //
 // Training is taken to be synchronous: every iteration of the range ends with its optimizer steps.
-// A rank may step on its own, as post-validation does; a step that is rolled back and done again
-// has no kind of node yet, and would be found. What the rules cannot see without the Program: a
-// collective that no rank and no iteration has, and who is missing among the ranks of one that is
-// not behind the last op, unless only one is left.
+// A rank may step on its own, as post-validation does; a rollback is no step of its own and makes
+// the same version again. What dropped ops do is judged by `rejection` alone. What the rules cannot
+// see without the Program: a collective that no rank and no iteration has, and who is missing among
+// the ranks of one that is not behind the last op, unless only one is left.
 class TimelineChecker {
  public:
   explicit TimelineChecker(std::optional<Bytes> memory_limit,

@@ -36,6 +36,12 @@ class Accountant {
   NodeId FirstNode(int rank) const { return program_.iteration_begin(rank, 0); }
   NodeId EndNode(int rank) const { return program_.iteration_begin(rank, 1); }
 
+  NodeId FirstOp(int rank) const {
+    NodeId id = FirstNode(rank);
+    while (!IsOp(program_.nodes()[id])) ++id;
+    return id;
+  }
+
   // The ops of an iteration stand before its tail.
   NodeId EndOfOps(int rank) const {
     NodeId id = EndNode(rank);
@@ -46,6 +52,10 @@ class Accountant {
   void FindEnds() {
     for (int rank = 0; rank < program_.num_ranks(); ++rank) {
       report_.makespan = std::max(report_.makespan, TimesOf(EndNode(rank) - 1).end);
+      if (!timeline_.reductions.empty()) {
+        const auto reduction = static_cast<size_t>(program_.reduction_of(rank, 0));
+        report_.makespan = std::max(report_.makespan, timeline_.reductions[reduction].end);
+      }
       const TimeNs end = TimesOf(EndOfOps(rank) - 1).end;
       if (end > last_op_end_) {
         last_op_end_ = end;
@@ -57,6 +67,8 @@ class Accountant {
   void AccountRank() {
     TimeNs free = 0;
     for (NodeId id = FirstNode(rank_); id < EndOfOps(rank_); ++id) {
+      // The first iteration's validation has nothing to wait for, and takes no time.
+      if (!IsOp(program_.nodes()[id])) continue;
       const NodeTimes& times = TimesOf(id);
       AccountGap(id, free);
       report_.busy[static_cast<size_t>(rank_)] += times.end - times.start;
@@ -73,7 +85,7 @@ class Accountant {
     if (issue == free) return;
     const Awaited awaited = LastMade(id);
     // Before its first op a rank waits for the pipeline to fill, whatever the message's way.
-    const bool first = id == FirstNode(rank_);
+    const bool first = id == FirstOp(rank_);
     const TimeNs made = first ? issue : std::clamp(awaited.made, free, issue);
     AddDependency(free, made, awaited.rank);
     Add(StallCategory::kTransfer, issue - made);
@@ -173,8 +185,7 @@ std::string_view Name(StallCategory category) {
   return kNames[Index(category)];
 }
 
-StallReport AccountForStalls(const Program& program, const Costs& costs,
-                             const Timeline& timeline) {
+StallReport AccountForStalls(const Program& program, const Costs& costs, const Timeline& timeline) {
   return Accountant(program, costs, timeline).Run();
 }
 

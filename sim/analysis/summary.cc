@@ -1,6 +1,7 @@
 #include "sim/analysis/summary.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 
@@ -71,8 +72,11 @@ class RankReader {
   int rank_;
 };
 
+// Of an op, also of one that is dropped; a validation may stand before it.
 TimeNs FirstStart(const Program& program, const Timeline& timeline, int rank, int iteration) {
-  return timeline.nodes[static_cast<size_t>(program.iteration_begin(rank, iteration))].start;
+  NodeId id = program.iteration_begin(rank, iteration);
+  while (!IsOp(program.nodes()[id]) && program.nodes()[id].kind != NodeKind::kDroppedOp) ++id;
+  return timeline.nodes[static_cast<size_t>(id)].start;
 }
 
 double Share(TimeNs part, TimeNs whole) {
@@ -90,6 +94,13 @@ TimeNs PeriodOf(const Program& program, const Timeline& timeline) {
                                   FirstStart(program, timeline, rank, last - 1));
   }
   return period;
+}
+
+TimeNs ExpectedPeriod(TimeNs period_ok, TimeNs period_rejected, double q) {
+  SPIRITLEVEL_CHECK(q >= 0 && q <= 1, "a probability is between 0 and 1");
+  // Half up, also where a rejection would save time.
+  const double more = q * static_cast<double>(period_rejected - period_ok);
+  return period_ok + static_cast<TimeNs>(std::floor(more + 0.5));
 }
 
 int Summary::fullest_rank() const {

@@ -45,6 +45,11 @@ inline constexpr int kPeriodIterations = 4;
 // evaluator finds the same without the arrays that so many iterations take; a test says so.
 TimeNs PeriodOf(const Program& program, const Timeline& timeline);
 
+// The mean period where a version is rejected with probability `q`. `period_rejected` is PeriodOf()
+// a Program of which the last version but two is rejected, `iterations - 3`: from the forwards that
+// are dropped to the first forward after the replayed iteration.
+TimeNs ExpectedPeriod(TimeNs period_ok, TimeNs period_rejected, double q);
+
 Summary Summarize(const Program& program, const Costs& costs, const Timeline& timeline,
                   TimeNs period);
 // With the period of PeriodOf().

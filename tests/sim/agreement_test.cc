@@ -6,12 +6,13 @@
 #include <boost/graph/adjacency_list.hpp>
 #include <boost/graph/topological_sort.hpp>
 #include <map>
-#include <random>
 #include <utility>
 
 #include "sim/analysis/check_schedule.h"
 #include "sim/analysis/check_timeline.h"
+#include "sim/analysis/deadlock.h"
 #include "sim/event.h"
+#include "tests/sim/random_case.h"
 #include "tests/sim/run.h"
 
 namespace spiritlevel {
@@ -121,74 +122,6 @@ class LongestPath {
   std::vector<TimeNs> start_;
 };
 
-class RandomCase {
- public:
-  explicit RandomCase(unsigned seed) : random_(seed) {}
-
-  int Below(int n) { return std::uniform_int_distribution<int>(0, n - 1)(random_); }
-
-  Schedule MakeSchedule() {
-    while (true) {
-      const ScheduleInfo& info =
-          AllSchedules()[static_cast<size_t>(Below(static_cast<int>(AllSchedules().size())))];
-      const Shape shape{.ranks = 1 + Below(6),
-                        .micro_batches = 1 + Below(12),
-                        .stages_per_rank = 1 + Below(3),
-                        .group = Below(4) == 0 ? 1 + Below(6) : 0};
-      if (info.Refusal(shape)) continue;
-      try {
-        return Disturbed(info.Make(shape));
-      } catch (const InputError&) {
-        // A group that deadlocks.
-      }
-    }
-  }
-
-  Costs MakeCosts(const Schedule& schedule) {
-    const bool by_micro_batch = Below(2) == 0;
-    const int rows = schedule.num_stages() * (by_micro_batch ? schedule.num_micro_batches() : 1);
-    std::vector<StageCost> table;
-    for (int i = 0; i < rows; ++i) {
-      StageCost cost = SumOfParts(Below(4), Below(4), Below(4), Below(9), Below(9));
-      cost.fused_backward = Below(7);
-      // At least the longer part, so that no pair of two stages takes less than nothing.
-      cost.overlapped = std::max(cost.forward, cost.fused_backward) + Below(3);
-      table.push_back(cost);
-    }
-    return Costs(schedule.num_stages(), schedule.num_micro_batches(), std::move(table),
-                 {.hop = {.latency = Below(4), .busy = Below(3), .bytes = Below(100)},
-                  .launch = Below(2),
-                  .optimizer = Below(5),
-                  .barrier = Below(4),
-                  .static_bytes = Below(50)});
-  }
-
- private:
-  // Neighbouring ops change places wherever the result still runs: orders no generator writes.
-  Schedule Disturbed(const Schedule& schedule) {
-    Orders orders = schedule.ToOrders();
-    for (int tries = Below(30); tries > 0; --tries) {
-      std::vector<Op>& ops = orders[static_cast<size_t>(Below(schedule.num_ranks()))];
-      if (ops.size() < 2) continue;
-      const size_t i = static_cast<size_t>(Below(static_cast<int>(ops.size()) - 1));
-      const bool in_pair =
-          ops[i].overlaps_next || ops[i + 1].overlaps_next || (i > 0 && ops[i - 1].overlaps_next);
-      if (in_pair) continue;
-      std::swap(ops[i], ops[i + 1]);
-      if (!CheckSchedule(orders).legal()) std::swap(ops[i], ops[i + 1]);
-    }
-    return Schedule(orders);
-  }
-
-  std::mt19937 random_;
-};
-
-std::string Describe(const Schedule& s, const Costs& costs) {
-  const Costs::Common& c = costs.common();
-  return testing::PrintToString(s.ToString()) + " latency " + std::to_string(c.hop.latency) +
-         " busy " + std::to_string(c.hop.busy) + " launch " + std::to_string(c.launch);
-}
-
 constexpr unsigned kCases = 3000;
 
 TEST(Agreement, EnginesEvaluatorAndLongestPathOnRandomSchedulesAndCosts) {
@@ -245,6 +178,49 @@ TEST(Agreement, TheCheckerPassesWhatTheGeneratorsAndTheEngineMake) {
     ASSERT_FALSE(findings.empty()) << "one byte less than the peak must not fit";
     for (const Finding& f : findings) EXPECT_EQ(f.rule, "memory_limit");
   }
+}
+
+// Under the other postings, wherever nobody waits for ever: the engines agree, the checker passes
+// what they make, the accounts close, and nothing is faster than under ideal posting.
+TEST(Agreement, EnginesAndCheckerUnderEveryPosting) {
+  int played = 0;
+  for (unsigned seed = 0; seed < kCases / 3; ++seed) {
+    RandomCase random(seed);
+    const Schedule schedule = random.MakeSchedule();
+    const Costs costs = random.MakeCosts(schedule);
+    const TimeNs ideal = SumUp(schedule, costs).makespan;
+    for (const LoweringOptions& options :
+         {LoweringOptions{.posting = Posting::kNcclFifo},
+          LoweringOptions{.posting = Posting::kNcclFifo, .receives = Receives::kDeferred},
+          LoweringOptions{.posting = Posting::kNcclFifo,
+          .receives = Receives::kNaive,
+          .channels = Channels::kDirected},
+          LoweringOptions{.posting = Posting::kBatched}}) {
+      LoweringOptions four = options;
+      four.iterations = kPeriodIterations;
+      SCOPED_TRACE(testing::Message()
+                   << "seed " << seed << " " << Name(options.posting) << " "
+                   << Name(options.receives) << " " << Describe(schedule, costs));
+      const Program program = Lower(schedule, costs, four);
+      if (FindDeadlock(program)) {
+        const bool may =
+            options.posting == Posting::kBatched || options.receives == Receives::kNaive;
+        ASSERT_TRUE(may) << *FindDeadlock(program);
+        continue;
+      }
+      ++played;
+      const Timeline timeline = SimulateInOrder(program);
+      ASSERT_EQ(timeline, SimulateByQueue(program));
+      const Summary summary = Summarize(program, costs, timeline);
+      ASSERT_GE(summary.makespan, ideal);
+      const std::vector<Event> events = CollectEvents(program, timeline, 2);
+      for (const Finding& f : CheckTimeline(events, {})) ADD_FAILURE() << f.rule << ": " << f.what;
+      for (const Finding& f : CheckAccounts(events, summary.stalls)) {
+        ADD_FAILURE() << f.rule << ": " << f.what;
+      }
+    }
+  }
+  EXPECT_GT(played, static_cast<int>(kCases / 3));
 }
 
 // Every rank's accounts close, whatever the order and the costs.

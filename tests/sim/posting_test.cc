@@ -1,0 +1,127 @@
+// Messages as runtimes post them: one in-order lane for a pair of ranks, or one batch before each
+// op.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/analysis/check_timeline.h"
+#include "sim/analysis/deadlock.h"
+#include "sim/event.h"
+#include "tests/sim/run.h"
+
+namespace spiritlevel {
+namespace {
+
+using testing::HasSubstr;
+
+LoweringOptions Fifo(Receives receives, Channels channels = Channels::kPair) {
+  return {.posting = Posting::kNcclFifo,
+          .iterations = kPeriodIterations,
+          .receives = receives,
+          .channels = channels};
+}
+
+constexpr LoweringOptions kBatches{.posting = Posting::kBatched, .iterations = kPeriodIterations};
+
+TimeNs MakespanUnder(const Schedule& schedule, const Costs& costs, const LoweringOptions& options) {
+  const Program program = Lower(schedule, costs, options);
+  const std::optional<std::string> deadlock = FindDeadlock(program);
+  EXPECT_FALSE(deadlock) << deadlock.value_or("");
+  if (deadlock) return -1;
+  const Timeline timeline = SimulateInOrder(program);
+  EXPECT_EQ(timeline, SimulateByQueue(program));
+  for (const Finding& f : CheckTimeline(CollectEvents(program, timeline, 2), {})) {
+    ADD_FAILURE() << f.rule << ": " << f.what;
+  }
+  return Summarize(program, costs, timeline).makespan;
+}
+
+// A hop long enough to be waited for.
+Costs WithHops(const Schedule& schedule, TimeNs busy, TimeNs latency) {
+  return UniformFor(schedule, SumOfParts(100, 100, 100, 10, 5),
+                    {.hop = {.latency = latency, .busy = busy}});
+}
+
+// C36: interleaved, two ranks, four stages. A receive that is issued early stands in the lane
+// before sends that could go, so the other rank waits.
+TEST(NcclFifo, C36EarlyReceivesBlockSends) {
+  const Schedule schedule = Make("interleaved", 2, 4);
+  const Costs costs = WithHops(schedule, 20, 5);
+  const TimeNs ideal = SumUp(schedule, costs).makespan;
+  const TimeNs early = MakespanUnder(schedule, costs, Fifo(Receives::kEarly));
+  const TimeNs deferred = MakespanUnder(schedule, costs, Fifo(Receives::kDeferred));
+  EXPECT_GT(early, deferred);
+  EXPECT_GE(deferred, ideal);
+}
+
+// What every rank does is the same; only waits differ.
+TEST(NcclFifo, NeverBeatsIdealPosting) {
+  for (const ScheduleInfo& info : AllSchedules()) {
+    for (const int p : {2, 4}) {
+      const Schedule schedule = info.Make({.ranks = p, .micro_batches = 2 * p});
+      const Costs costs = WithHops(schedule, 7, 3);
+      const TimeNs ideal = SumUp(schedule, costs).makespan;
+      for (const Channels channels : {Channels::kPair, Channels::kDirected}) {
+        for (const Receives receives : {Receives::kEarly, Receives::kDeferred}) {
+          const Program program = Lower(schedule, costs, Fifo(receives, channels));
+          if (FindDeadlock(program)) continue;
+          EXPECT_GE(MakespanUnder(schedule, costs, Fifo(receives, channels)), ideal)
+              << info.name << " p=" << p << " " << Name(channels) << " " << Name(receives);
+        }
+      }
+    }
+  }
+}
+
+// Receives just before their use, and two ranks that both send first: each waits for the other.
+TEST(NcclFifo, TheNaiveOrderDeadlocksAndTheCycleIsNamed) {
+  const Schedule schedule = Make("1f1b", 2, 4);
+  const Costs costs = WithHops(schedule, 20, 5);
+  const std::optional<std::string> deadlock =
+      FindDeadlock(Lower(schedule, costs, Fifo(Receives::kNaive)));
+  ASSERT_TRUE(deadlock);
+  EXPECT_THAT(*deadlock, testing::StartsWith("deadlocks under nccl-fifo posting:\n"));
+  EXPECT_THAT(*deadlock, HasSubstr("waits for rank 1: receive of 0F"));
+  EXPECT_THAT(*deadlock, HasSubstr("stands behind rank 1: send of 1BW"));
+  EXPECT_FALSE(FindDeadlock(Lower(schedule, costs, Fifo(Receives::kDeferred))));
+  EXPECT_FALSE(FindDeadlock(Lower(schedule, costs, Fifo(Receives::kNaive, Channels::kDirected))));
+}
+
+TEST(NcclFifo, DeferredReceivesNeverDeadlockOnNamedSchedules) {
+  for (const ScheduleInfo& info : AllSchedules()) {
+    for (int p = 2; p <= 6; p += 2) {
+      const Schedule schedule = info.Make({.ranks = p, .micro_batches = 2 * p});
+      for (const Channels channels : {Channels::kPair, Channels::kDirected}) {
+        const auto deadlock = FindDeadlock(
+            Lower(schedule, WithHops(schedule, 1, 1), Fifo(Receives::kDeferred, channels)));
+        EXPECT_FALSE(deadlock) << info.name << " p=" << p << "\n" << deadlock.value_or("");
+      }
+    }
+  }
+}
+
+// Without hops to pay for, blocking exchanges of 1F1B cost nothing but order: Megatron's own loop.
+TEST(Batched, OneFOneBRunsAsMegatronsLoopDoes) {
+  for (const int p : {2, 4, 8}) {
+    const Schedule schedule = Make("1f1b", p, 2 * p);
+    EXPECT_GE(MakespanUnder(schedule, UniformFor(schedule, kUnit), kBatches), (3 * p - 1) * 3);
+    const Costs costs = WithHops(schedule, 10, 5);
+    EXPECT_GE(MakespanUnder(schedule, costs, kBatches), SumUp(schedule, costs).makespan);
+  }
+}
+
+TEST(Batched, ABatchIsDoneWhenAllOfItIs) {
+  const Schedule schedule = Schedule::Parse("0F0 0F1 0BW0 0BW1\n1F0 1BW0 1F1 1BW1\n");
+  const Costs costs = UniformFor(schedule, SumOfParts(10, 5, 5), {.hop = {.latency = 3}});
+  const Program program = Lower(schedule, costs, kBatches);
+  ASSERT_FALSE(FindDeadlock(program));
+  const Timeline t = SimulateInOrder(program);
+  EXPECT_EQ(t, SimulateByQueue(program));
+  // 0F0 0-10; its send takes 10-13, and 0F1 waits for it.
+  EXPECT_EQ(t.nodes[1].start, 13);
+  // 1F0 13-23, 1BW0 23-33. The batch of 1BW0's send and 0F1's receive starts at 33.
+  EXPECT_EQ(t.nodes[static_cast<size_t>(program.rank_begin(1)) + 2].start, 36);
+  EXPECT_EQ(t.nodes[2].start, 36);  // 0BW0
+}
+
+}  // namespace
+}  // namespace spiritlevel
