@@ -70,7 +70,8 @@ void CheckScenarioFile(const std::string& file) {
   std::vector<ScheduleChoice> choices;
   for (const ScheduleInfo& info : AllSchedules()) choices.push_back(NamedSchedule(info.name));
   bool all_valid = true;
-  for (const Result& result : Compare(scenario, choices, {}).results) {
+  const Compared compared = Compare(scenario, choices, {});
+  for (const Result& result : compared.comparison.results) {
     const char* verdict = !result.summary ? "cannot run"
                           : !result.valid ? "NOT LEGAL"
                           : !result.fits  ? "legal, but does not fit"

@@ -10,6 +10,8 @@ void AddCompare(CLI::App& app);
 void AddSimulate(CLI::App& app);
 void AddCheck(CLI::App& app);
 void AddExport(CLI::App& app);
+void AddModel(CLI::App& app);
+void AddCalibrate(CLI::App& app);
 void AddSchedules(CLI::App& app);
 
 }  // namespace spiritlevel

@@ -1,11 +1,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/page.h"
 #include "report/json.h"
 #include "report/table.h"
 
@@ -17,18 +19,22 @@ struct CompareCommand {
   ScheduleFlags schedules;
   PlayFlags play;
   std::optional<std::string> json;
+  std::optional<std::string> html;
 
   void Run() const {
-    const PlayOptions options = play.Parse();
+    PlayOptions options = play.Parse();
+    options.pack_html = html.has_value();
     const Scenario loaded = scenario.Load();
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const std::vector<ScheduleChoice> choices = schedules.Load();
     // Asked for by itself, a schedule that cannot run is an error and not a row.
     if (choices.size() == 1) ThrowIfItCannotRun(loaded, choices[0], options);
-    const Comparison comparison = Compare(loaded, choices, options);
+    Compared compared = Compare(loaded, choices, options);
+    const Comparison& comparison = compared.comparison;
     // Printed first: where that fails, no file is left either.
     if (json.value_or("") != "-") Print(CompareTable(comparison));
     if (json) WriteOutput(*json, ToJson(comparison), InputFiles(scenario, schedules));
+    if (html) WritePage(*html, comparison, std::move(compared.runs), scenario, schedules, play);
   }
 };
 
@@ -42,6 +48,7 @@ void AddCompare(CLI::App& app) {
   command->schedules.AddTo(*sub, /*many=*/true);
   command->play.AddTo(*sub);
   sub->add_option("--json", command->json, "Write the results as JSON to FILE (- for stdout)");
+  sub->add_option("--html", command->html, "Write a report to look at, one file, to FILE");
   sub->callback([command] { command->Run(); });
 }
 

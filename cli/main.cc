@@ -48,6 +48,8 @@ int Run(int argc, char** argv) {
   spiritlevel::AddSchedules(app);
   spiritlevel::AddCheck(app);
   spiritlevel::AddExport(app);
+  spiritlevel::AddModel(app);
+  spiritlevel::AddCalibrate(app);
   RefuseUnknownCommand(app, argc, argv);
   try {
     app.parse(argc, argv);

@@ -2,13 +2,27 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <string_view>
 
 #include "base/check.h"
 #include "sim/schedules/catalog.h"
 
 namespace spiritlevel {
 namespace {
+
+// The value that is called `word`.
+template <class Value>
+Value OneOf(std::string_view flag, std::string_view word, std::initializer_list<Value> values) {
+  std::string names;
+  for (const Value value : values) {
+    if (Name(value) == word) return value;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", Name(value));
+  }
+  throw InputError(fmt::format("{}: there is no \"{}\"", flag, word),
+                   fmt::format("there is {}", names));
+}
 
 int AtLeastOne(std::string_view flag, int value) {
   if (value >= 1) return value;
@@ -48,7 +62,20 @@ Scenario ScenarioOptions::Load() const {
 }
 
 void PlayFlags::AddTo(CLI::App& command) {
-  command.add_option("--posting", posting, "How messages are posted: ideal")->capture_default_str();
+  command
+      .add_option("--posting", posting,
+                  "How messages are posted: ideal (early, never blocking), nccl-fifo (one in-order "
+                  "lane for a pair of ranks), or batched (one blocking exchange before each op)")
+      ->capture_default_str();
+  command
+      .add_option("--receives", receives,
+                  "Under nccl-fifo, where receives stand: early, deferred, or naive")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--channels", channels,
+          "Under nccl-fifo, what shares a lane: a pair of ranks, or each direction (directed)")
+      ->capture_default_str();
   command
       .add_option("--tail", tail,
                   "What ends an iteration: barrier (before the optimizer), or none (each rank by "
@@ -62,18 +89,12 @@ void PlayFlags::AddTo(CLI::App& command) {
 
 PlayOptions PlayFlags::Parse() const {
   PlayOptions options;
-  if (posting != Name(Posting::kIdeal)) {
-    throw InputError(fmt::format("--posting: there is no posting \"{}\"", posting),
-                     "there is ideal");
-  }
-  if (tail == Name(Tail::kBarrier)) {
-    options.tail = Tail::kBarrier;
-  } else if (tail == Name(Tail::kNoTail)) {
-    options.tail = Tail::kNoTail;
-  } else {
-    throw InputError(fmt::format("--tail: there is no tail \"{}\"", tail),
-                     "there are none and barrier");
-  }
+  options.posting =
+      OneOf("--posting", posting, {Posting::kIdeal, Posting::kNcclFifo, Posting::kBatched});
+  options.receives =
+      OneOf("--receives", receives, {Receives::kEarly, Receives::kDeferred, Receives::kNaive});
+  options.channels = OneOf("--channels", channels, {Channels::kPair, Channels::kDirected});
+  options.tail = OneOf("--tail", tail, {Tail::kNoTail, Tail::kBarrier});
   if (iterations < 1 || iterations > kMaxIterations) {
     throw InputError(
         fmt::format("--iterations: {} is not between 1 and {}", iterations, kMaxIterations),

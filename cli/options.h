@@ -23,6 +23,8 @@ struct ScenarioOptions {
 
 struct PlayFlags {
   std::string posting = "ideal";
+  std::string receives = "early";
+  std::string channels = "pair";
   std::string tail = "barrier";
   int64_t iterations = 1;
 

@@ -14,9 +14,11 @@
 #include "cli/output.h"
 #include "cli/size.h"
 #include "models/slices.h"
+#include "report/waterfall.h"
 #include "scenarios/torch_csv.h"
 #include "sim/analysis/check_schedule.h"
 #include "sim/analysis/check_timeline.h"
+#include "sim/analysis/deadlock.h"
 #include "sim/engine.h"
 #include "sim/evaluate.h"
 #include "sim/event.h"
@@ -50,10 +52,37 @@ std::string PlacementOf(const ScheduleChoice& choice, const ScheduleVerdict& ver
   return "other";
 }
 
-// The period of the last two of at least kPeriodIterations iterations.
-TimeNs PeriodUnder(const Schedule& schedule, const Costs& costs, const PlayOptions& options) {
+// Under ideal posting the flat evaluator finds the period; otherwise it is read off the timeline.
+int IterationsKept(const PlayOptions& options) {
+  return options.posting == Posting::kIdeal ? options.iterations
+                                            : std::max(options.iterations, kPeriodIterations);
+}
+
+TimeNs PeriodUnder(const Schedule& schedule, const Costs& costs, const PlayOptions& options,
+                   const Program& program, const Timeline& timeline) {
+  if (options.posting != Posting::kIdeal) return PeriodOf(program, timeline);
   const int iterations = std::max(options.iterations, kPeriodIterations);
   return Evaluator(costs).Evaluate(schedule, options.tail, iterations).period;
+}
+
+LoweringOptions LoweringOf(const PlayOptions& options) {
+  return {.posting = options.posting,
+          .tail = options.tail,
+          .iterations = IterationsKept(options),
+          .receives = options.receives,
+          .channels = options.channels};
+}
+
+std::shared_ptr<const Program> MakeProgram(const Schedule& schedule, const Costs& costs,
+                                           const PlayOptions& options) {
+  auto program = std::make_shared<Program>(Lower(schedule, costs, LoweringOf(options)));
+  if (options.posting == Posting::kIdeal) return program;  // whose Programs always run
+  if (std::optional<std::string> deadlock = FindDeadlock(*program)) {
+    throw InputError(std::move(*deadlock), options.posting == Posting::kBatched
+                                               ? "use --posting ideal or nccl-fifo"
+                                               : "use --receives early or deferred");
+  }
+  return program;
 }
 
 // "dualpipe needs ..." names its schedule already.
@@ -195,7 +224,7 @@ struct Playable {
 
 Playable MakePlayable(const Scenario& scenario, const ScheduleChoice& choice,
                       const PlayOptions& options) {
-  RefuseWhatDoesNotFit(scenario, choice, options.iterations);
+  RefuseWhatDoesNotFit(scenario, choice, IterationsKept(options));
   Schedule schedule = MakeSchedule(scenario, choice);
   Costs costs = CostsForStages(scenario.slices, schedule.num_stages());
   RefuseOverflow(schedule, costs, std::max(options.iterations, kPeriodIterations));
@@ -211,19 +240,25 @@ void CheckOurOwn(const Result& result) {
 void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options,
              Played& played) {
   const auto [schedule, costs] = MakePlayable(scenario, choice, options);
-  const auto program = std::make_shared<Program>(
-      Lower(schedule, costs,
-            {.posting = options.posting, .tail = options.tail, .iterations = options.iterations}));
+  const std::shared_ptr<const Program> program = MakeProgram(schedule, costs, options);
   const auto timeline = std::make_shared<Timeline>(SimulateInOrder(*program));
   Result& result = played.result;
-  result.summary = Summarize(*program, costs, *timeline, PeriodUnder(schedule, costs, options));
+  result.summary = Summarize(*program, costs, *timeline,
+                             PeriodUnder(schedule, costs, options, *program, *timeline));
   for (const std::string& note : choice.notes) Explain(note, result.reason);
   if (choice.info != nullptr) Explain(choice.info->Note(ShapeOf(scenario)), result.reason);
+  if (options.pack_html) {
+    played.html = PackRun(*program, *timeline, options.iterations);
+    played.html.waterfall =
+        FindWaterfall(schedule, costs, LoweringOf(options), result.summary->step);
+  }
   if (!options.judge) return;
   const ScheduleVerdict verdict = CheckSchedule(schedule.ToOrders());
   result.placement = PlacementOf(choice, verdict);
   result.stages_per_rank = verdict.chunks_per_rank;
-  result.closed_form = FormulaFor(scenario, choice, ShapeOf(scenario), costs);
+  if (options.posting == Posting::kIdeal) {
+    result.closed_form = FormulaFor(scenario, choice, ShapeOf(scenario), costs);
+  }
   Judge(*program, *timeline).Run(verdict, scenario.memory_limit, result);
   CheckOurOwn(result);
   played.program = program;
@@ -253,7 +288,8 @@ Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOp
 void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
                         const PlayOptions& options) {
   try {
-    MakePlayable(scenario, choice, options);
+    const auto [schedule, costs] = MakePlayable(scenario, choice, options);
+    if (options.posting != Posting::kIdeal) MakeProgram(schedule, costs, options);
   } catch (const InputError& error) {
     throw NamedError(choice, error);
   }
@@ -281,8 +317,8 @@ Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options
   return comparison;
 }
 
-Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
-                   const PlayOptions& options) {
+Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
+                 const PlayOptions& options) {
   Comparison comparison = DescribeScenario(scenario, options);
   // 1F1B is played even when nobody asked: speed-up and advice are against it.
   std::vector<ScheduleChoice> all = choices;
@@ -297,13 +333,16 @@ Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& 
   if (std::none_of(all.begin(), all.end(), is_reference)) all.push_back(NamedSchedule("1f1b"));
 
   std::vector<Result> results(all.size());
+  std::vector<HtmlRun> runs(all.size());
   std::vector<std::exception_ptr> errors(all.size());
   Progress progress(static_cast<int>(all.size()));
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < all.size(); i = next++) {
       try {
-        results[i] = Play(scenario, all[i], options).result;
+        Played played = Play(scenario, all[i], options);
+        results[i] = std::move(played.result);
+        runs[i] = std::move(played.html);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -311,7 +350,7 @@ Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& 
     }
   };
   std::vector<std::jthread> helpers;
-  const size_t at_once = RunsAtOnce(scenario, all, options.iterations);
+  const size_t at_once = RunsAtOnce(scenario, all, IterationsKept(options));
   for (size_t i = 1; i < at_once; ++i) helpers.emplace_back(work);
   work();
   helpers.clear();
@@ -323,8 +362,9 @@ Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& 
     comparison.one_f_one_b = results[static_cast<size_t>(reference)];
   }
   results.resize(choices.size());
+  runs.resize(choices.size());
   comparison.results = std::move(results);
-  return comparison;
+  return {std::move(comparison), std::move(runs)};
 }
 
 }  // namespace spiritlevel

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "report/html.h"
 #include "report/result.h"
 #include "scenarios/scenario.h"
 #include "sim/program.h"
@@ -31,8 +32,11 @@ inline constexpr int kMaxIterations = 10'000;
 
 struct PlayOptions {
   Posting posting = Posting::kIdeal;
+  Receives receives = Receives::kEarly;
+  Channels channels = Channels::kPair;
   Tail tail = Tail::kBarrier;
   int iterations = 1;
+  bool pack_html = false;  // keep what the HTML report shows, in Played::html
   bool judge = true;  // else `valid` and `fits` are not found out: for what is only compared with
 };
 
@@ -46,6 +50,7 @@ struct Played {
   std::optional<InputError> error;  // why it could not run, with the way out
   std::shared_ptr<const Program> program;
   std::shared_ptr<const Timeline> timeline;
+  HtmlRun html{};
 };
 
 // A choice that cannot run gives a result with its reason, and no program.
@@ -55,9 +60,14 @@ Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOp
 void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
                         const PlayOptions& options);
 
+struct Compared {
+  Comparison comparison;
+  std::vector<HtmlRun> runs;  // of its results, if they were to be packed
+};
+
 // All of them, side by side on the machine's cores; the answer does not depend on how many.
-Comparison Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
-                   const PlayOptions& options);
+Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
+                 const PlayOptions& options);
 
 // A comparison without results: what is known of the scenario alone.
 Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options);

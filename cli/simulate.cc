@@ -2,14 +2,18 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/page.h"
 #include "report/chart.h"
 #include "report/json.h"
 #include "report/schedules_list.h"
+#include "report/trace.h"
 
 namespace spiritlevel {
 namespace {
@@ -19,10 +23,13 @@ struct SimulateCommand {
   ScheduleFlags schedules;
   PlayFlags play;
   std::optional<std::string> json;
+  std::optional<std::string> html;
+  std::optional<std::string> trace;
   bool chart = false;
 
   void Run() const {
-    const PlayOptions options = play.Parse();
+    PlayOptions options = play.Parse();
+    options.pack_html = html.has_value();
     const Scenario loaded = scenario.Load();
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const ScheduleChoice choice = schedules.LoadOne();
@@ -31,16 +38,26 @@ struct SimulateCommand {
     auto reference = std::async(std::launch::async, [&] {
       PlayOptions without_judging = options;
       without_judging.judge = false;
+      without_judging.pack_html = false;
       return is_reference ? Result{} : Play(loaded, NamedSchedule("1f1b"), without_judging).result;
     });
-    const Played played = Play(loaded, choice, options);
+    Played played = Play(loaded, choice, options);
     if (played.error) throw *played.error;
     Comparison comparison = DescribeScenario(loaded, options);
     comparison.results.push_back(played.result);
     const Result one_f_one_b = is_reference ? played.result : reference.get();
     if (one_f_one_b.summary) comparison.one_f_one_b = one_f_one_b;
     if (json.value_or("") != "-") PrintResult(played, comparison);
-    if (json) WriteOutput(*json, ToJson(comparison), InputFiles(scenario, schedules));
+    const std::vector<std::string> inputs = InputFiles(scenario, schedules);
+    if (json) WriteOutput(*json, ToJson(comparison), inputs);
+    if (trace) WriteOutput(*trace, TraceOf(played, comparison), inputs);
+    if (html) WritePage(*html, comparison, {std::move(played.html)}, scenario, schedules, play);
+  }
+
+  static std::string TraceOf(const Played& played, const Comparison& comparison) {
+    return PerfettoTrace(*played.program, *played.timeline,
+                         {.title = played.result.schedule + " on " + comparison.scenario,
+                          .iterations = played.program->num_iterations()});
   }
 
   void PrintResult(const Played& played, const Comparison& comparison) const {
@@ -61,6 +78,8 @@ void AddSimulate(CLI::App& app) {
   command->schedules.AddTo(*sub, /*many=*/false);
   command->play.AddTo(*sub);
   sub->add_option("--json", command->json, "Write the result as JSON to FILE (- for stdout)");
+  sub->add_option("--html", command->html, "Write a report to look at, one file, to FILE");
+  sub->add_option("--trace", command->trace, "Write a trace for Perfetto (protobuf) to FILE");
   sub->add_flag("--chart", command->chart, "Draw the first iteration as text");
   sub->callback([command] { command->Run(); });
 }

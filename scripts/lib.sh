@@ -5,7 +5,7 @@
 
 # What the program itself is built with.
 BUILD_PACKAGES=(g++ cmake ninja-build libprotobuf-dev protobuf-compiler libboost-graph-dev
-                nlohmann-json3-dev libcli11-dev libfmt-dev)
+                nlohmann-json3-dev libcli11-dev libfmt-dev libopenblas-dev libeigen3-dev)
 
 # What else the tests and benchmarks need; python3 sums up test results and is the benchmarks'
 # plain loop to compare with.

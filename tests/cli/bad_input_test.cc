@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <ostream>
 
 #include "tests/cli/run_binary.h"
 
@@ -36,6 +37,8 @@ struct BadFile {
   std::string contents;
   const char* says;
 };
+
+void PrintTo(const BadFile& bad, std::ostream* out) { *out << bad.what; }
 
 class BadFiles : public testing::TestWithParam<BadFile> {};
 
@@ -109,8 +112,8 @@ TEST(BadInput, FlagsThatAreNone) {
   const char* example = "scenarios/example.textproto";
   const std::vector<std::pair<std::vector<std::string>, const char*>> cases = {
       {{"compare", example, "--schedule", "zbv"}, "there are zb-v"},
-      {{"compare", example, "--posting", "psychic"}, "there is ideal"},
-      {{"compare", example, "--tail", "long"}, "none and barrier"},
+      {{"compare", example, "--posting", "psychic"}, "there is ideal, nccl-fifo, batched"},
+      {{"compare", example, "--tail", "long"}, "there is none, barrier"},
       {{"compare", example, "--iterations", "0"}, "--iterations"},
       {{"compare", example, "--iterations", "99999999999999999999"}, "--iterations"},
       {{"compare", example, "--iterations", "two"}, "--iterations"},

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -179,6 +180,46 @@ TEST(Compare, AdviceSpeaksOfThoseComparedOnly) {
   EXPECT_THAT(one["advice"].get<std::string>(), HasSubstr("among those compared"));
 }
 
+TEST(Posting, FifoLanesCostTimeAndNameTheirDeadlocks) {
+  const json ideal = CompareToJson({"--schedule", "1f1b"});
+  const json fifo = CompareToJson({"--schedule", "1f1b", "--posting", "nccl-fifo"});
+  EXPECT_EQ(fifo["posting"], "nccl-fifo");
+  EXPECT_GT(fifo["results"][0]["step_ns"], ideal["results"][0]["step_ns"]);
+  EXPECT_TRUE(fifo["results"][0]["valid"]) << fifo["results"][0]["reason"];
+
+  const Outcome naive = RunSpiritlevel({"simulate", kExample, "--schedule", "1f1b", "--posting",
+                                        "nccl-fifo", "--receives", "naive"});
+  EXPECT_EQ(naive.status, 2);
+  EXPECT_THAT(naive.err, AllOf(HasSubstr("1f1b: deadlocks under nccl-fifo posting:"),
+                               HasSubstr("waits for rank"), HasSubstr("--receives early")));
+  const json batched = CompareToJson({"--posting", "batched"});
+  EXPECT_TRUE(ResultOf(batched, "1f1b")["valid"]);
+  EXPECT_THAT(ResultOf(batched, "zb-v")["reason"].get<std::string>(), HasSubstr("deadlocks"));
+}
+
+TEST(Report, APageAndATraceAreWritten) {
+  const Folder folder;
+  const Outcome outcome =
+      RunSpiritlevel({"simulate", kExample, "--schedule", "zb-v", "--html", folder.Path("r.html"),
+                      "--trace", folder.Path("t.pftrace")});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(folder.Names(), ElementsAre("r.html", "t.pftrace"));
+  std::ifstream page(folder.Path("r.html"));
+  const std::string html((std::istreambuf_iterator<char>(page)), std::istreambuf_iterator<char>());
+  EXPECT_THAT(html, AllOf(testing::StartsWith("<!DOCTYPE html>"), HasSubstr("zb-v"),
+                          HasSubstr("forward_us: 18522"), testing::EndsWith("</html>\n")));
+  EXPECT_EQ(RunSpiritlevel({"compare", kExample, "--html", folder.Path("none/r.html")}).status, 2);
+}
+
+TEST(Calibrate, SaysThatABackendIsMissing) {
+  const Folder folder;
+  const Outcome outcome =
+      RunSpiritlevel({"calibrate", "--backend", "cuda", "-o", folder.Path("p.json")});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("cuda"));
+  EXPECT_THAT(folder.Names(), ElementsAre());
+}
+
 TEST(Simulate, WritesTheSameObjectWithOneResult) {
   const Folder folder;
   const Outcome outcome =
@@ -263,7 +304,8 @@ TEST(Check, JudgesEveryScheduleOnAScenario) {
 }
 
 TEST(Help, EveryCommandHasIt) {
-  for (const char* command : {"compare", "simulate", "schedules", "check", "export"}) {
+  for (const char* command :
+       {"compare", "simulate", "schedules", "check", "export", "model", "calibrate"}) {
     const Outcome outcome = RunSpiritlevel({command, "--help"});
     EXPECT_EQ(outcome.status, 0) << command;
     EXPECT_THAT(outcome.out, HasSubstr("Usage")) << command;
