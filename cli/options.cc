@@ -24,6 +24,20 @@ Value OneOf(std::string_view flag, std::string_view word, std::initializer_list<
                    fmt::format("there is {}", names));
 }
 
+double CheckedRejection(double probability, const PlayOptions& options) {
+  if (!(probability >= 0 && probability <= 1)) {
+    throw InputError(fmt::format("--rejection: {} is no probability", probability),
+                     "use a number from 0 to 1");
+  }
+  const bool can_reject =
+      options.tail == Tail::kSpeculativeValidation && options.posting == Posting::kIdeal;
+  if (probability > 0 && !can_reject) {
+    throw InputError("--rejection: nothing can be rejected here",
+                     "use it with --tail post-validation-speculative and --posting ideal");
+  }
+  return probability;
+}
+
 int AtLeastOne(std::string_view flag, int value) {
   if (value >= 1) return value;
   throw InputError(fmt::format("{}: {} is not 1 or more", flag, value), "leave it out, or use 1");
@@ -77,9 +91,14 @@ void PlayFlags::AddTo(CLI::App& command) {
           "Under nccl-fifo, what shares a lane: a pair of ranks, or each direction (directed)")
       ->capture_default_str();
   command
-      .add_option("--tail", tail,
-                  "What ends an iteration: barrier (before the optimizer), or none (each rank by "
-                  "itself)")
+      .add_option(
+          "--tail", tail,
+          "What ends an iteration: barrier (before the optimizer), none (each rank by itself), "
+          "post-validation-strict, or post-validation-speculative")
+      ->capture_default_str();
+  command
+      .add_option("--rejection", rejection,
+                  "Probability that a speculative step is rejected and replayed")
       ->capture_default_str();
   command
       .add_option("--iterations", iterations,
@@ -94,7 +113,10 @@ PlayOptions PlayFlags::Parse() const {
   options.receives =
       OneOf("--receives", receives, {Receives::kEarly, Receives::kDeferred, Receives::kNaive});
   options.channels = OneOf("--channels", channels, {Channels::kPair, Channels::kDirected});
-  options.tail = OneOf("--tail", tail, {Tail::kNoTail, Tail::kBarrier});
+  options.tail =
+      OneOf("--tail", tail,
+            {Tail::kNoTail, Tail::kBarrier, Tail::kStrictValidation, Tail::kSpeculativeValidation});
+  options.rejection = CheckedRejection(rejection, options);
   if (iterations < 1 || iterations > kMaxIterations) {
     throw InputError(
         fmt::format("--iterations: {} is not between 1 and {}", iterations, kMaxIterations),

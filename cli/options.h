@@ -26,6 +26,7 @@ struct PlayFlags {
   std::string receives = "early";
   std::string channels = "pair";
   std::string tail = "barrier";
+  double rejection = 0;
   int64_t iterations = 1;
 
   void AddTo(CLI::App& command);

@@ -52,15 +52,19 @@ std::string PlacementOf(const ScheduleChoice& choice, const ScheduleVerdict& ver
   return "other";
 }
 
-// Under ideal posting the flat evaluator finds the period; otherwise it is read off the timeline.
+// What the flat evaluator can play, which then finds the period; else it is read off the timeline.
+bool HasFlatPeriod(const PlayOptions& options) {
+  return options.posting == Posting::kIdeal && !IsPostValidation(options.tail);
+}
+
 int IterationsKept(const PlayOptions& options) {
-  return options.posting == Posting::kIdeal ? options.iterations
-                                            : std::max(options.iterations, kPeriodIterations);
+  return HasFlatPeriod(options) ? options.iterations
+                                : std::max(options.iterations, kPeriodIterations);
 }
 
 TimeNs PeriodUnder(const Schedule& schedule, const Costs& costs, const PlayOptions& options,
                    const Program& program, const Timeline& timeline) {
-  if (options.posting != Posting::kIdeal) return PeriodOf(program, timeline);
+  if (!HasFlatPeriod(options)) return PeriodOf(program, timeline);
   const int iterations = std::max(options.iterations, kPeriodIterations);
   return Evaluator(costs).Evaluate(schedule, options.tail, iterations).period;
 }
@@ -71,6 +75,17 @@ LoweringOptions LoweringOf(const PlayOptions& options) {
           .iterations = IterationsKept(options),
           .receives = options.receives,
           .channels = options.channels};
+}
+
+// The period with one iteration in the steady state rejected and replayed counts by its
+// probability.
+TimeNs ExpectedStep(const Schedule& schedule, const Costs& costs, const PlayOptions& options,
+                    const Summary& summary) {
+  LoweringOptions lowering = LoweringOf(options);
+  lowering.rejected = {lowering.iterations - 3};
+  const Program program = Lower(schedule, costs, lowering);
+  return ExpectedPeriod(summary.period, PeriodOf(program, SimulateInOrder(program)),
+                        options.rejection);
 }
 
 std::shared_ptr<const Program> MakeProgram(const Schedule& schedule, const Costs& costs,
@@ -201,9 +216,22 @@ ScheduleChoice ScheduleFromFile(const std::string& file) {
           .notes = std::move(csv.notes)};
 }
 
+namespace {
+
+Schedule FromFile(const Orders& orders) {
+  try {
+    return Schedule(orders);
+  } catch (const InputError& error) {
+    throw InputError(error.problem(),
+                     "`spiritlevel check FILE` names everything that is wrong with it");
+  }
+}
+
+}  // namespace
+
 Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice) {
   if (choice.info != nullptr) return choice.info->Make(ShapeOf(scenario));
-  Schedule schedule(*choice.orders);
+  Schedule schedule = FromFile(*choice.orders);
   if (schedule.num_ranks() != scenario.ranks ||
       schedule.num_micro_batches() != scenario.micro_batches) {
     throw InputError(fmt::format("is for {} ranks and {} micro-batches, the scenario for {} and {}",
@@ -247,6 +275,8 @@ void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayO
                              PeriodUnder(schedule, costs, options, *program, *timeline));
   for (const std::string& note : choice.notes) Explain(note, result.reason);
   if (choice.info != nullptr) Explain(choice.info->Note(ShapeOf(scenario)), result.reason);
+  if (options.rejection > 0)
+    result.summary->step = ExpectedStep(schedule, costs, options, *result.summary);
   if (options.pack_html) {
     played.html = PackRun(*program, *timeline, options.iterations);
     played.html.waterfall =

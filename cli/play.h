@@ -35,6 +35,7 @@ struct PlayOptions {
   Receives receives = Receives::kEarly;
   Channels channels = Channels::kPair;
   Tail tail = Tail::kBarrier;
+  double rejection = 0;  // probability, of a speculative step
   int iterations = 1;
   bool pack_html = false;  // keep what the HTML report shows, in Played::html
   bool judge = true;  // else `valid` and `fits` are not found out: for what is only compared with

@@ -370,16 +370,29 @@ class Lowering {
   }
 
   void RepeatIterations() {
+    if (program_.rejected_.empty()) {
+      RepeatIterations<false>();
+    } else {
+      RepeatIterations<true>();
+    }
+  }
+
+  // Two copies, since to ask of each node whether its iteration is replayed costs a tenth.
+  template <bool kAnyReplayed>
+  void RepeatIterations() {
     for (int rank = 0; rank < schedule_.num_ranks(); ++rank) {
       const NodeId first = program_.iteration_begin(rank, 0);
-      for (NodeId i = 0; i < program_.nodes_per_iteration_[rank]; ++i) RepeatNode(first + i, rank);
+      for (NodeId i = 0; i < program_.nodes_per_iteration_[rank]; ++i) {
+        RepeatNode<kAnyReplayed>(first + i, rank);
+      }
       const MessageId message = message_begin_[rank];
       for (MessageId i = 0; i < program_.messages_per_iteration_[rank]; ++i)
-        RepeatMessage(message + i, rank);
+        RepeatMessage<kAnyReplayed>(message + i, rank);
     }
   }
 
   // All copies of a node at once, since what its numbers grow by takes longer to find than to add.
+  template <bool kAnyReplayed>
   void RepeatNode(NodeId id, int rank) {
     Node node = program_.nodes_[id];
     MessageId input_growth[2] = {0, 0};
@@ -391,7 +404,7 @@ class Lowering {
     const MessageId output_growth =
         node.first_output == kNone ? 0 : program_.messages_per_iteration_[rank];
     for (int iteration = 1; iteration < options_.iterations; ++iteration) {
-      if (IsReplayed(iteration)) {
+      if (kAnyReplayed && IsReplayed(iteration)) {
         id += program_.nodes_before_replay_[rank];
         if (node.first_output != kNone) node.first_output += dropped_messages_[rank];
         for (int i = 0; i < 2 && senders[i] != kNone; ++i) {
@@ -406,11 +419,12 @@ class Lowering {
     }
   }
 
+  template <bool kAnyReplayed>
   void RepeatMessage(MessageId id, int rank) {
     Message message = program_.messages_[id];
     const int to_rank = program_.links_[message.link].to_rank;
     for (int iteration = 1; iteration < options_.iterations; ++iteration) {
-      if (IsReplayed(iteration)) {
+      if (kAnyReplayed && IsReplayed(iteration)) {
         id += dropped_messages_[rank];
         message.from += program_.nodes_before_replay_[rank];
         message.to += program_.nodes_before_replay_[to_rank];

@@ -46,7 +46,13 @@ std::vector<std::vector<int32_t>> PostingPlan::RunWithoutTimes(bool delayed) con
   for (; rounds_left > 0; ++round, --rounds_left) {
     for (int rank = 0; rank < ranks; ++rank) {
       std::vector<int32_t>& taken = places[static_cast<size_t>(rank)];
-      const NodeId id = program_.rank_begin(rank) + static_cast<NodeId>(taken.size());
+      NodeId id = program_.rank_begin(rank) + static_cast<NodeId>(taken.size());
+      if (id < program_.iteration_begin(rank, 1) &&
+          program_.nodes_[id].kind == NodeKind::kValidation) {
+        taken.push_back(place++);  // it exchanges nothing, so it takes no round
+        rounds_left = 3;
+        ++id;
+      }
       if (id == program_.iteration_begin(rank, 1) || !has_inputs(program_.nodes_[id])) continue;
       rounds_left = 3;
       taken.push_back(place++);
@@ -122,6 +128,8 @@ void PostingPlan::WriteBatches() {
     NodeId before = kNone;
     for (NodeId id = program_.rank_begin(rank); id < program_.rank_end(rank); ++id) {
       const Node& node = program_.nodes_[id];
+      // Takes no part in exchanges, and runs beside the one that stands around it.
+      if (node.kind == NodeKind::kValidation) continue;
       for (const MessageId input : node.inputs) {
         if (input != kNone) batch.halves.push_back(program_.receive_node(input));
       }

@@ -113,7 +113,9 @@ TEST(BadInput, FlagsThatAreNone) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> cases = {
       {{"compare", example, "--schedule", "zbv"}, "there are zb-v"},
       {{"compare", example, "--posting", "psychic"}, "there is ideal, nccl-fifo, batched"},
-      {{"compare", example, "--tail", "long"}, "there is none, barrier"},
+      {{"compare", example, "--tail", "long"}, "there is none, barrier, post-validation-strict"},
+      {{"compare", example, "--rejection", "0.1"}, "post-validation-speculative"},
+      {{"compare", example, "--tail", "post-validation-speculative", "--rejection", "2"}, "0 to 1"},
       {{"compare", example, "--iterations", "0"}, "--iterations"},
       {{"compare", example, "--iterations", "99999999999999999999"}, "--iterations"},
       {{"compare", example, "--iterations", "two"}, "--iterations"},

@@ -165,6 +165,14 @@ TEST(Compare, TailAndIterationsDecideThePeriod) {
   EXPECT_EQ(period("none", "1"), 48'000);
   EXPECT_EQ(period("barrier", "1"), 55'000);
   EXPECT_EQ(period("none", "9"), 48'000);
+  EXPECT_EQ(period("post-validation-strict", "1"), 55'000);
+  EXPECT_EQ(period("post-validation-speculative", "1"), 48'000);
+  // One step in a hundred rejected: 48 + 0.01 (63 - 48).
+  const json rejected = CompareToJson(
+      {"--schedule", "zb-h2", "--tail", "post-validation-speculative", "--rejection", "0.01"},
+      unit.c_str());
+  EXPECT_EQ(rejected["results"][0]["period_ns"], 48'000);
+  EXPECT_EQ(rejected["results"][0]["step_ns"], 48'150);
 }
 
 TEST(Compare, AFileCalledLikeAScheduleIsNotIt) {
