@@ -39,12 +39,13 @@ void DescribeUnitRun(const ScheduleChoice& choice, const ScheduleVerdict& verdic
   const Played played = Play(UnitScenario(verdict), choice, {});
   if (!played.result.summary) throw InputError(played.result.reason);
   const Summary& summary = *played.result.summary;
-  Print(fmt::format(
-      "with F = B = W = 1, BW = 2, F&B = 3 and free transfers: makespan {}, longest rank span {},\n"
-      "busiest rank {}; at most {} stage activations at once on a rank\n",
-      summary.makespan, summary.max_rank_span,
-      *std::max_element(summary.stalls.busy.begin(), summary.stalls.busy.end()),
-      summary.peak_waiting_b));
+  Print(
+      fmt::format("with F = B = W = 1 a stage, BW = 2, F&B = 3 and free transfers: makespan {}, "
+                  "longest rank span {},\n"
+                  "busiest rank {}; at most {} stage activations at once on a rank\n",
+                  summary.makespan, summary.max_rank_span,
+                  *std::max_element(summary.stalls.busy.begin(), summary.stalls.busy.end()),
+                  summary.peak_waiting_b));
   if (!played.result.valid) throw InputError(played.result.reason);
 }
 

@@ -102,7 +102,8 @@ void PlayFlags::AddTo(CLI::App& command) {
       ->capture_default_str();
   command
       .add_option("--iterations", iterations,
-                  "Iterations in a row; the period is read off the last two of at least 4")
+                  "Iterations to keep, judge, and show in a page or trace; the period is always "
+                  "read off the last two of at least 4")
       ->capture_default_str();
 }
 
@@ -116,6 +117,11 @@ PlayOptions PlayFlags::Parse() const {
   options.tail =
       OneOf("--tail", tail,
             {Tail::kNoTail, Tail::kBarrier, Tail::kStrictValidation, Tail::kSpeculativeValidation});
+  const bool places_receives = options.posting == Posting::kNcclFifo;
+  if (!places_receives && (receives != "early" || channels != "pair")) {
+    throw InputError("--receives, --channels: only nccl-fifo has lanes to place receives in",
+                     "add --posting nccl-fifo, or leave them out");
+  }
   options.rejection = CheckedRejection(rejection, options);
   if (iterations < 1 || iterations > kMaxIterations) {
     throw InputError(

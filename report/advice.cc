@@ -251,7 +251,16 @@ class Adviser {
                        FormatMemory(theirs));
   }
 
+  static TimeNs Busiest(const Result& r) {
+    const std::vector<TimeNs>& busy = r.summary->stalls.busy;
+    return *std::max_element(busy.begin(), busy.end());
+  }
+
+  // Of unequal stages another placement may give every rank a fairer share, which no wait shows.
+  bool BalancesTheRanks() const { return Gains(Busiest(*best_), Busiest(*base_)); }
+
   std::string Mechanism() const {
+    if (BalancesTheRanks()) return "Its placement balances the ranks";
     const bool defers = DefersWeightGrads(*best_->summary);
     const int v = best_->stages_per_rank;
     const std::string length = v == 2 ? "half" : fmt::format("1/{}", v);
@@ -268,6 +277,10 @@ class Adviser {
 
   // The part of a rank's time that fell most, idle or busy.
   std::string WhatShrank() const {
+    if (BalancesTheRanks()) {
+      return fmt::format(": the busiest one works {} a step instead of {}",
+                         FormatTime(Busiest(*best_)), FormatTime(Busiest(*base_)));
+    }
     const Summary& mine = *best_->summary;
     const Summary& theirs = *base_->summary;
     std::string what = "the time in ops falls";

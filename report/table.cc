@@ -236,8 +236,9 @@ std::string Headline(const Comparison& comparison) {
   }
   return fmt::format(
       "1f1b takes {} a step; {}'s own work is {}:\n"
-      "no schedule can be more than {} as fast.",
-      FormatTime(base->summary->step), mean, work, Times(*most));
+      "{}no schedule can be more than {} as fast.",
+      FormatTime(base->summary->step), mean, work,
+      mean == "each rank" ? "" : "even with perfectly balanced ranks ", Times(*most));
 }
 
 std::string CompareTable(const Comparison& comparison) { return Table(comparison).ToString(); }

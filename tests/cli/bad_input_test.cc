@@ -114,6 +114,8 @@ TEST(BadInput, FlagsThatAreNone) {
       {{"compare", example, "--schedule", "zbv"}, "there are zb-v"},
       {{"compare", example, "--posting", "psychic"}, "there is ideal, nccl-fifo, batched"},
       {{"compare", example, "--tail", "long"}, "there is none, barrier, post-validation-strict"},
+      {{"compare", example, "--receives", "naive"}, "add --posting nccl-fifo"},
+      {{"compare", example, "--channels", "directed"}, "add --posting nccl-fifo"},
       {{"compare", example, "--rejection", "0.1"}, "post-validation-speculative"},
       {{"compare", example, "--tail", "post-validation-speculative", "--rejection", "2"}, "0 to 1"},
       {{"compare", example, "--iterations", "0"}, "--iterations"},

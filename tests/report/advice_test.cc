@@ -204,5 +204,20 @@ TEST(Advice, AGainOfTwoPercentIsEnoughAndLessIsNot) {
   EXPECT_EQ(FindAdvice(comparison).kind, AdviceKind::kNoGain);
 }
 
+// Five equal slices and one twice as slow: the V lays half of the slow one beside half of a light
+// one.
+TEST(Advice, SaysWhenAPlacementBalancesTheRanks) {
+  StageCost slow = kEqualPasses;
+  slow.forward = slow.input_grad = slow.weight_grad = 2000;
+  ScenarioForTest scenario{.ranks = 6, .micro_batches = 120};
+  scenario.rows.assign(5, kEqualPasses);
+  scenario.rows.push_back(slow);
+  const Advice advice = FindAdvice(Compare(scenario));
+  EXPECT_EQ(advice.kind, AdviceKind::kBetter);
+  EXPECT_THAT(advice.text,
+              HasSubstr("Its placement balances the ranks: the busiest one works 540 us a step "
+                        "instead of 720 us"));
+}
+
 }  // namespace
 }  // namespace spiritlevel
