@@ -94,6 +94,15 @@ StageCost TimesOf(const StageBlocks& stage, Recompute recompute, const DevicePro
   return cost;
 }
 
+MemoryByCategory TrainingMemory(int64_t parameters, DType dtype) {
+  const TrainingBytes each = BytesPerParameter(dtype);
+  MemoryByCategory memory{};
+  memory[static_cast<size_t>(MemoryCategory::kParameters)] = parameters * each.parameter;
+  memory[static_cast<size_t>(MemoryCategory::kGradients)] = parameters * each.gradient;
+  memory[static_cast<size_t>(MemoryCategory::kOptimizer)] = parameters * each.optimizer;
+  return memory;
+}
+
 Costs::Common CommonOf(const Architecture& a, const ModelRun& run, const DeviceProfile& profile) {
   const ParameterCount count = CountParameters(a);
   const std::vector<StageParameters> stages =
@@ -111,7 +120,9 @@ Costs::Common CommonOf(const Architecture& a, const ModelRun& run, const DeviceP
   // Up a tree of ranks and down again, a message without content on each edge.
   const int levels = std::bit_width(static_cast<unsigned>(run.ranks - 1));
   common.barrier = 2 * levels * common.hop.latency;
-  common.static_by_stage = StaticBytesByStage(a, run);
+  for (const StageParameters& stage : stages) {
+    common.static_by_stage.push_back(TrainingMemory(stage.total(), run.dtype));
+  }
   return common;
 }
 

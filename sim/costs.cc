@@ -26,6 +26,11 @@ Costs::Costs(int stages, int micro_batches, std::vector<StageCost> table, const 
                     "costs are given for each stage, or for each stage and micro-batch");
   SPIRITLEVEL_CHECK(common_.static_by_stage.empty() || common_.static_by_stage.size() == s,
                     "static memory is given for each stage, or for all alike");
+  const auto by_stage_or_none = [s](const auto& list) { return list.empty() || list.size() == s; };
+  SPIRITLEVEL_CHECK(by_stage_or_none(common_.optimizer_by_stage) &&
+                        by_stage_or_none(common_.gradients.buckets) &&
+                        by_stage_or_none(common_.gradients.twins),
+                    "optimizer steps and sums of gradients are given for each stage, or not");
   if (table_.size() != s) {
     stage_stride_ = m;
     micro_batch_stride_ = 1;
@@ -55,15 +60,32 @@ TimeNs Costs::overlapped_duration(const Op& first, const Op& second) const {
   return DivideHalfUp(2 * in_sequence - saving(a) - saving(b), 2);
 }
 
-Bytes Costs::static_bytes(std::span<const int> stages, int ranks) const {
+MemoryByCategory Costs::static_memory(std::span<const int> stages, int ranks) const {
+  MemoryByCategory sum{};
   if (!common_.static_by_stage.empty()) {
-    Bytes sum = 0;
-    for (const int stage : stages) sum += common_.static_by_stage[static_cast<size_t>(stage)];
+    const bool ends = HoldsBothEnds(stages);
+    for (size_t i = 0; i < sum.size(); ++i) {
+      for (const int stage : stages) sum[i] += common_.static_by_stage[stage][i];
+      if (ends) sum[i] -= common_.tied_static[i];
+    }
     return sum;
   }
   const auto held = static_cast<Int128>(stages.size());
   const Int128 all = static_cast<Int128>(common_.static_bytes) * ranks * held;
-  return static_cast<Bytes>((2 * all + num_stages_) / (2 * num_stages_));
+  sum[static_cast<size_t>(MemoryCategory::kParameters)] =
+      static_cast<Bytes>((2 * all + num_stages_) / (2 * num_stages_));
+  return sum;
+}
+
+TimeNs Costs::optimizer(std::span<const int> stages) const {
+  TimeNs sum = common_.optimizer;
+  if (common_.optimizer_by_stage.empty()) return sum;
+  for (const int stage : stages) sum += common_.optimizer_by_stage[stage];
+  return HoldsBothEnds(stages) ? sum - common_.tied_optimizer : sum;
+}
+
+bool Costs::HoldsBothEnds(std::span<const int> stages) const {
+  return stages.size() > 1 && stages.front() == 0 && stages.back() == num_stages_ - 1;
 }
 
 TimeNs Costs::sum_over_stages(Pass pass, int micro_batch) const {

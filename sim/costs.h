@@ -9,10 +9,12 @@
 //   c.of(/*stage=*/2, /*micro_batch=*/0).forward;  // 1
 #pragma once
 
+#include <array>
 #include <span>
 #include <vector>
 
 #include "base/units.h"
+#include "sim/memory.h"
 #include "sim/op.h"
 
 namespace spiritlevel {
@@ -26,13 +28,19 @@ struct StageCost {
   TimeNs overlapped = 0;      // F&B: this stage's F beside this stage's BW
   Bytes activation = 0;       // kept from the start of F until the end of B or BW
   Bytes weight_state = 0;     // kept from B until the end of W; may exceed `activation`
+  // By pass: held while it runs, above what lies on the rank at its start and at its end.
+  std::array<Bytes, kNumPasses> transient{};
 
   TimeNs duration(Pass pass) const {
     switch (pass) {
-      case Pass::kF: return forward;
-      case Pass::kB: return input_grad;
-      case Pass::kW: return weight_grad;
-      case Pass::kBW: return fused_backward;
+      case Pass::kF:
+        return forward;
+      case Pass::kB:
+        return input_grad;
+      case Pass::kW:
+        return weight_grad;
+      case Pass::kBW:
+        return fused_backward;
     }
     return 0;
   }
@@ -49,18 +57,52 @@ struct HopCost {
   friend bool operator==(const HopCost&, const HopCost&) = default;
 };
 
+// Bytes that are summed over some ranks, all of which have the sum in the end.
+struct GradientSum {
+  Bytes bytes = 0;
+  TimeNs duration = 0;
+
+  friend bool operator==(const GradientSum&, const GradientSum&) = default;
+};
+
+// Gradients of one stage that are summed over the data-parallel replicas as one.
+struct GradientBucket {
+  int64_t share = 1;  // of the time and memory of the stage's W, in proportion to the others'
+  GradientSum sum{};
+
+  friend bool operator==(const GradientBucket&, const GradientBucket&) = default;
+};
+
+// Sums of gradients between a rank's last W and its optimizer step. All empty: none.
+struct GradientSums {
+  // By stage, in the order in which W fills them.
+  std::vector<std::vector<GradientBucket>> buckets{};
+  // By stage: of the two copies of one that lies on two ranks (DualPipe).
+  std::vector<GradientSum> twins{};
+  // Of the embedding, held by the ranks of the first and the last stage, where they are not one.
+  std::vector<GradientSum> tied{};  // one, or none
+
+  bool empty() const { return buckets.empty() && twins.empty() && tied.empty(); }
+  friend bool operator==(const GradientSums&, const GradientSums&) = default;
+};
+
 class Costs {
  public:
   // What does not depend on stage or micro-batch.
   struct Common {
     HopCost hop{};
-    TimeNs launch = 0;       // delays the start of each op on its lane
-    TimeNs optimizer = 0;    // one rank's optimizer step
-    TimeNs barrier = 0;      // the collective of the `barrier` tail
+    TimeNs launch = 0;                         // delays the start of each op on its lane
+    TimeNs optimizer = 0;                      // one rank's optimizer step
+    std::vector<TimeNs> optimizer_by_stage{};  // and what each stage adds to its rank's
+    TimeNs barrier = 0;                        // the collective of the `barrier` tail
     // What stays on a rank all the time: of one that holds 1/p of the model (DualPipe's hold two
     // such shares), or, where stages differ, of each stage.
     Bytes static_bytes = 0;
-    std::vector<Bytes> static_by_stage{};
+    std::vector<MemoryByCategory> static_by_stage{};
+    // What a rank saves of both that holds the first stage and the last, whose embedding is one.
+    MemoryByCategory tied_static{};
+    TimeNs tied_optimizer = 0;
+    GradientSums gradients{};
 
     friend bool operator==(const Common&, const Common&) = default;
   };
@@ -98,8 +140,10 @@ class Costs {
 
   const Common& common() const { return common_; }
 
-  // Parameters and all else that stays on a rank that holds `stages`, of a pipeline of `ranks`.
-  Bytes static_bytes(std::span<const int> stages, int ranks) const;
+  // Of a rank that holds `stages`, of a pipeline of `ranks`: parameters and all else that stays on
+  // it, and its optimizer step.
+  MemoryByCategory static_memory(std::span<const int> stages, int ranks) const;
+  TimeNs optimizer(std::span<const int> stages) const;
 
   // Mean over stages of the pass for a micro-batch, as a fraction: sum / num_stages(). What a
   // perfectly balanced pipeline of the same model would take (see docs/stalls.md).
@@ -108,6 +152,8 @@ class Costs {
   friend bool operator==(const Costs&, const Costs&) = default;
 
  private:
+  bool HoldsBothEnds(std::span<const int> stages) const;  // ascending
+
   int num_stages_ = 0;
   int num_micro_batches_ = 0;
   std::vector<StageCost> table_;

@@ -26,12 +26,15 @@ Evaluator::Evaluator(const Costs& costs) : costs_(costs) {
   for (int stage = 0; stage < costs.num_stages(); ++stage) {
     for (int i = 0; i < rows; ++i) {
       const StageCost& c = costs.of(stage, i);
-      const Bytes added_by_b = c.weight_state - c.activation;
-      op_costs_.push_back({c.forward, c.activation, 0});
-      op_costs_.push_back(
-          {c.input_grad, std::max<Bytes>(0, added_by_b), std::max<Bytes>(0, -added_by_b)});
-      op_costs_.push_back({c.weight_grad, 0, c.weight_state});
-      op_costs_.push_back({c.fused_backward, 0, c.activation});
+      const auto add = [&](Pass pass, Bytes grow, Bytes shrink) {
+        const Bytes transient = c.transient[static_cast<size_t>(pass)];
+        op_costs_.push_back({c.duration(pass), grow + transient, shrink + transient});
+      };
+      const Bytes more_for_w = std::max<Bytes>(0, c.weight_state - c.activation);
+      add(Pass::kF, c.activation, 0);
+      add(Pass::kB, more_for_w, c.activation + more_for_w - c.weight_state);
+      add(Pass::kW, 0, c.weight_state);
+      add(Pass::kBW, 0, c.activation);
     }
   }
 }
@@ -208,7 +211,9 @@ void Evaluator::Prepare(const Schedule& schedule) {
   const int ranks = schedule.num_ranks();
   ranks_.assign(static_cast<size_t>(ranks), RankState{});
   for (int rank = 0; rank < ranks; ++rank) {
-    ranks_[static_cast<size_t>(rank)].live = costs_.static_bytes(schedule.stages_of(rank), ranks);
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    state.live = Total(costs_.static_memory(schedule.stages_of(rank), ranks));
+    state.optimizer = costs_.optimizer(schedule.stages_of(rank));
   }
   PrepareHops(schedule);
   PrepareRows(schedule.num_stages());
@@ -249,7 +254,7 @@ TimeNs Evaluator::ApplyTail(Tail tail) {
   TimeNs makespan = 0;
   for (RankState& rank : ranks_) {
     if (tail == Tail::kBarrier) rank.free = last + costs_.common().barrier;
-    rank.free += costs_.common().optimizer;
+    rank.free += rank.optimizer;
     makespan = std::max(makespan, rank.free);
   }
   return makespan;

@@ -51,6 +51,7 @@ class Evaluator {
     Bytes live = 0;
     Bytes peak = 0;
     const Arrival* waits_for = nullptr;
+    TimeNs optimizer = 0;
   };
 
   // How what an op makes reaches the rank that waits for it.

@@ -12,28 +12,30 @@ namespace {
 NodeCost CostOf(Pass pass, const StageCost& stage, TimeNs launch) {
   constexpr auto kB = static_cast<size_t>(MemoryCategory::kWaitingForB);
   constexpr auto kW = static_cast<size_t>(MemoryCategory::kWaitingForW);
+  constexpr auto kWorkspace = static_cast<size_t>(MemoryCategory::kWorkspace);
   NodeCost cost{.duration = stage.duration(pass), .launch = launch};
   switch (pass) {
     case Pass::kF:
-      cost.grow = cost.at_start[kB] = stage.activation;
+      cost.at_start[kB] = stage.activation;
       break;
-    case Pass::kB: {
+    case Pass::kB:
       // What W needs may be more than what B frees: then the rest is taken at the start.
-      cost.grow = cost.at_start[kW] = std::max<Bytes>(0, stage.weight_state - stage.activation);
+      cost.at_start[kW] = std::max<Bytes>(0, stage.weight_state - stage.activation);
       cost.at_end[kB] = -stage.activation;
-      cost.at_end[kW] = stage.weight_state - cost.grow;
-      cost.shrink = -(cost.at_end[kB] + cost.at_end[kW]);
+      cost.at_end[kW] = stage.weight_state - cost.at_start[kW];
       break;
-    }
     case Pass::kW:
       cost.at_end[kW] = -stage.weight_state;
-      cost.shrink = stage.weight_state;
       break;
     case Pass::kBW:
       cost.at_end[kB] = -stage.activation;
-      cost.shrink = stage.activation;
       break;
   }
+  const Bytes transient = stage.transient[static_cast<size_t>(pass)];
+  cost.at_start[kWorkspace] = transient;
+  cost.at_end[kWorkspace] = -transient;
+  cost.grow = Total(cost.at_start);
+  cost.shrink = -Total(cost.at_end);
   return cost;
 }
 
@@ -170,12 +172,9 @@ class Lowering {
     for (int rank = 0; rank < schedule_.num_ranks(); ++rank) {
       const std::span<const int> stages = schedule_.stages_of(rank);
       program_.stages_of_.emplace_back(stages.begin(), stages.end());
-      MemoryByCategory fixed{};
-      fixed[static_cast<size_t>(MemoryCategory::kParameters)] =
-          costs_.static_bytes(stages, schedule_.num_ranks());
-      program_.static_memory_.push_back(fixed);
+      program_.static_memory_.push_back(costs_.static_memory(stages, schedule_.num_ranks()));
+      optimizers_.push_back(classes_.Add({.duration = costs_.optimizer(stages)}));
     }
-    optimizer_ = classes_.Add({.duration = costs_.common().optimizer});
   }
 
   void SetRejected() {
@@ -328,7 +327,7 @@ class Lowering {
       node.num_outputs = static_cast<uint8_t>(message - node.first_output);
     }
     if (has_barrier()) program_.nodes_[id++] = {.op = {}, .kind = NodeKind::kCollective};
-    program_.nodes_[id] = {.op = {}, .cost = optimizer_, .kind = NodeKind::kOptimizer};
+    program_.nodes_[id] = {.op = {}, .cost = optimizers_[rank], .kind = NodeKind::kOptimizer};
   }
 
   void AddMessage(const Op& op, int rank, NodeId from, MessageId& message) {
@@ -506,7 +505,7 @@ class Lowering {
                                      .iteration = static_cast<uint16_t>(iteration),
                                      .kind = NodeKind::kValidation};
     program_.nodes_[rollback] = {.op = {},
-                                 .cost = optimizer_,
+                                 .cost = optimizers_[rank],
                                  .iteration = static_cast<uint16_t>(iteration),
                                  .kind = NodeKind::kRollback};
   }
@@ -565,8 +564,8 @@ class Lowering {
   std::vector<Place> backward_;
   std::vector<MessageId> message_begin_;
   std::vector<std::vector<std::pair<int, int32_t>>> peers_;
-  int32_t optimizer_ = kNone;
-  std::vector<uint8_t> replayed_;  // by iteration
+  std::vector<int32_t> optimizers_;  // by rank, the class of its step
+  std::vector<uint8_t> replayed_;    // by iteration
   // By rank, of the iteration that is replayed: the ops that run before the rejection, and what
   // they send.
   std::vector<NodeId> dropped_;

@@ -11,7 +11,7 @@
 namespace spiritlevel {
 
 enum class MemoryCategory : uint8_t {
-  kParameters,  // `static_bytes`, until a model tells parameters, gradients and optimizer apart
+  kParameters,  // typed-in `static_bytes`, too, which do not tell the next two apart
   kGradients,
   kOptimizer,
   kWaitingForB,  // activations kept from F until B

@@ -83,7 +83,7 @@ TEST(ModelCosts, WhatBelongsToRanksAndHopsFollowsFromTheProfile) {
   const int64_t last = 8 * 218'112'000LL + 525'336'576 + 4096;
   EXPECT_EQ(slices.common.optimizer, last / 4);
   ASSERT_EQ(slices.common.static_by_stage.size(), 4u);
-  EXPECT_EQ(slices.common.static_by_stage[3], 16 * last);
+  EXPECT_EQ(Total(slices.common.static_by_stage[3]), 16 * last);
   EXPECT_EQ(slices.common.barrier, 2 * 2 * 1000);
   EXPECT_EQ(SlicesFromModel(llama, RunOn(1), MadeUpDevice()).common.barrier, 0);
   EXPECT_EQ(slices.micro_batches, 8);
