@@ -1,5 +1,6 @@
 #include "sim/costs.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -31,6 +32,12 @@ Costs::Costs(int stages, int micro_batches, std::vector<StageCost> table, const 
                         by_stage_or_none(common_.gradients.buckets) &&
                         by_stage_or_none(common_.gradients.twins),
                     "optimizer steps and sums of gradients are given for each stage, or not");
+  for (const std::vector<GradientBucket>& stage : common_.gradients.buckets) {
+    SPIRITLEVEL_CHECK(
+        !stage.empty() && std::all_of(stage.begin(), stage.end(),
+                                      [](const GradientBucket& b) { return b.share >= 1; }),
+        "every stage has a gradient bucket, and every bucket a share of it");
+  }
   if (table_.size() != s) {
     stage_stride_ = m;
     micro_batch_stride_ = 1;

@@ -67,7 +67,8 @@ struct GradientSum {
 
 // Gradients of one stage that are summed over the data-parallel replicas as one.
 struct GradientBucket {
-  int64_t share = 1;  // of the time and memory of the stage's W, in proportion to the others'
+  // Of the time and memory of the stage's W, in proportion to the others'; at least 1.
+  int64_t share = 1;
   GradientSum sum{};
 
   friend bool operator==(const GradientBucket&, const GradientBucket&) = default;
@@ -75,7 +76,7 @@ struct GradientBucket {
 
 // Sums of gradients between a rank's last W and its optimizer step. All empty: none.
 struct GradientSums {
-  // By stage, in the order in which W fills them.
+  // By stage, in the order in which W fills them; each stage has at least one.
   std::vector<std::vector<GradientBucket>> buckets{};
   // By stage: of the two copies of one that lies on two ranks (DualPipe).
   std::vector<GradientSum> twins{};

@@ -262,6 +262,7 @@ TimeNs Evaluator::ApplyTail(Tail tail) {
 
 const Evaluator::Result& Evaluator::Evaluate(const Schedule& schedule, Tail tail, int iterations) {
   SPIRITLEVEL_CHECK(!IsPostValidation(tail), "the flat evaluator plays no post-validation");
+  SPIRITLEVEL_CHECK(!HasGradientSums(schedule, costs_), "the flat evaluator sums no gradients");
   Prepare(schedule);
   const size_t ranks = ranks_.size();
   std::vector<TimeNs> lane_free(ranks, 0);    // when this iteration began

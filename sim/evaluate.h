@@ -30,7 +30,8 @@ class Evaluator {
 
   // Plays `iterations` in a row. `period` is the largest distance over ranks between the first op
   // of the last iteration and that of the one before it; 0 for a single iteration. `tail` is none
-  // or barrier: a post-validation needs a Program and an engine.
+  // or barrier, and no gradients are summed: what runs beside compute needs a Program and an
+  // engine.
   const Result& Evaluate(const Schedule& schedule, Tail tail, int iterations = 1);
 
  private:

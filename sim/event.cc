@@ -94,15 +94,14 @@ class Reader {
         VisitMessage(m, NodeKind::kSend);
       }
       if (id + 1 == program_.iteration_begin(rank, node.iteration + 1)) {
+        VisitGradientSums(rank, node.iteration);
         VisitReduction(rank, node.iteration);
       }
     }
   }
 
  private:
-  static bool HasOp(NodeKind kind) {
-    return kind == NodeKind::kOp || kind == NodeKind::kPair || kind == NodeKind::kDroppedOp;
-  }
+  static bool HasOp(NodeKind kind) { return RunsOps(kind) || kind == NodeKind::kDroppedOp; }
 
   const Reduction& ReductionOf(int rank, int iteration) const {
     return program_.reductions()[static_cast<size_t>(program_.reduction_of(rank, iteration))];
@@ -111,8 +110,30 @@ class Reader {
     return timeline_.reductions[static_cast<size_t>(program_.reduction_of(rank, iteration))];
   }
 
+  void VisitGradientSums(int rank, int iteration) {
+    const int32_t end = program_.gradient_sums_end(rank, iteration);
+    for (int32_t i = program_.gradient_sums_begin(rank, iteration); i < end; ++i) {
+      const Reduction& sum = program_.reductions()[static_cast<size_t>(i)];
+      const NodeTimes& times = timeline_.reductions[static_cast<size_t>(i)];
+      Event event{.kind = sum.kind,
+                  .iteration = iteration,
+                  .rank = rank,
+                  .parameter_version = iteration,
+                  .ready = times.ready,
+                  .issue = times.ready,
+                  .start = times.start,
+                  .end = times.end,
+                  .collective = sum.collective,
+                  .gradient_bucket = sum.bucket,
+                  .bytes = program_.collectives()[static_cast<size_t>(sum.collective)].bytes};
+      event.op.stage = static_cast<uint16_t>(sum.stage);
+      event.chunk = program_.chunk_of(rank, sum.stage);
+      visit_(event);
+    }
+  }
+
   void VisitReduction(int rank, int iteration) {
-    if (program_.reductions().empty()) return;
+    if (!IsPostValidation(program_.tail())) return;
     const NodeTimes& times = ReductionTimes(rank, iteration);
     visit_({.kind = NodeKind::kReduction,
             .iteration = iteration,
@@ -156,7 +177,7 @@ class Reader {
   // All inputs are there: those that came as messages, and those that were made on this rank.
   TimeNs ReadyTime(const Node& node, const NodeTimes& times, TimeNs lane_free) const {
     if (node.kind == NodeKind::kCollective) return times.ready;
-    if (node.kind == NodeKind::kOptimizer) return lane_free;
+    if (node.kind == NodeKind::kOptimizer) return std::max(lane_free, times.ready);
     if (node.kind == NodeKind::kRollback) return times.ready;
     if (node.kind == NodeKind::kValidation) {
       return node.iteration == 0 ? 0 : ReductionTimes(node_event_.rank, node.iteration - 1).end;
@@ -173,7 +194,8 @@ class Reader {
     if (event.kind == NodeKind::kOptimizer || event.kind == NodeKind::kRollback || validates) {
       local_.HasParameters(event.end);
     }
-    if (HasOp(event.kind)) local_.Made(event.op, event.end);
+    const bool whole = event.part.index + 1 == event.part.count;
+    if (HasOp(event.kind) && whole) local_.Made(event.op, event.end);
     if (event.kind == NodeKind::kPair) local_.Made(event.second, event.end);
   }
 
@@ -182,6 +204,8 @@ class Reader {
     const bool op = HasOp(node.kind);
     node_event_.op = op ? node.op : Op{};
     node_event_.chunk = op ? program_.chunk_of(rank, node.op.stage) : 0;
+    node_event_.part = node.kind == NodeKind::kPart ? program_.part(node) : Part{};
+    node_event_.gradient_bucket = node.kind == NodeKind::kPart ? node_event_.part.index : kNone;
     node_event_.second = pair ? program_.second_op(node) : Op{};
     node_event_.second_chunk = pair ? program_.chunk_of(rank, node_event_.second.stage) : 0;
   }

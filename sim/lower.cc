@@ -3,112 +3,13 @@
 #include <utility>
 
 #include "base/check.h"
+#include "sim/gradient_plan.h"
+#include "sim/node_costs.h"
 #include "sim/posting.h"
 #include "sim/program.h"
 
 namespace spiritlevel {
 namespace {
-
-NodeCost CostOf(Pass pass, const StageCost& stage, TimeNs launch) {
-  constexpr auto kB = static_cast<size_t>(MemoryCategory::kWaitingForB);
-  constexpr auto kW = static_cast<size_t>(MemoryCategory::kWaitingForW);
-  constexpr auto kWorkspace = static_cast<size_t>(MemoryCategory::kWorkspace);
-  NodeCost cost{.duration = stage.duration(pass), .launch = launch};
-  switch (pass) {
-    case Pass::kF:
-      cost.at_start[kB] = stage.activation;
-      break;
-    case Pass::kB:
-      // What W needs may be more than what B frees: then the rest is taken at the start.
-      cost.at_start[kW] = std::max<Bytes>(0, stage.weight_state - stage.activation);
-      cost.at_end[kB] = -stage.activation;
-      cost.at_end[kW] = stage.weight_state - cost.at_start[kW];
-      break;
-    case Pass::kW:
-      cost.at_end[kW] = -stage.weight_state;
-      break;
-    case Pass::kBW:
-      cost.at_end[kB] = -stage.activation;
-      break;
-  }
-  const Bytes transient = stage.transient[static_cast<size_t>(pass)];
-  cost.at_start[kWorkspace] = transient;
-  cost.at_end[kWorkspace] = -transient;
-  cost.grow = Total(cost.at_start);
-  cost.shrink = -Total(cost.at_end);
-  return cost;
-}
-
-NodeCost CostOfPair(const Op& first, const Op& second, const Costs& costs) {
-  const TimeNs launch = costs.common().launch;
-  const NodeCost a = CostOf(first.pass, costs.of(first.stage, first.micro_batch), launch);
-  const NodeCost b = CostOf(second.pass, costs.of(second.stage, second.micro_batch), launch);
-  NodeCost pair{.duration = costs.overlapped_duration(first, second),
-                .launch = launch,
-                .grow = a.grow + b.grow,
-                .shrink = a.shrink + b.shrink};
-  if (pair.duration < 0) {
-    throw InputError("overlapped_us: an F&B pair would take less than no time",
-                     "it is the time of a forward and a backward executed together");
-  }
-  for (size_t i = 0; i < kNumMemoryCategories; ++i) {
-    pair.at_start[i] = a.at_start[i] + b.at_start[i];
-    pair.at_end[i] = a.at_end[i] + b.at_end[i];
-  }
-  return pair;
-}
-
-// Numbers the distinct costs of a Program's nodes as they are asked for.
-class CostClasses {
- public:
-  explicit CostClasses(const Costs& costs)
-      : costs_(costs),
-        micro_batches_(
-            costs.varies_by_micro_batch() ? static_cast<size_t>(costs.num_micro_batches()) : 1),
-        ids_(static_cast<size_t>(costs.num_stages()) * micro_batches_ * kNumPasses, kNone) {}
-
-  int32_t Of(const Op& op) {
-    const size_t i = costs_.varies_by_micro_batch() ? static_cast<size_t>(op.micro_batch) : 0;
-    int32_t& id = ids_[(op.stage * micro_batches_ + i) * kNumPasses + static_cast<size_t>(op.pass)];
-    if (id == kNone) {
-      id = Add(CostOf(op.pass, costs_.of(op.stage, op.micro_batch), costs_.common().launch));
-    }
-    return id;
-  }
-
-  int32_t OfPair(const Op& first, const Op& second) {
-    if (costs_.varies_by_micro_batch()) return Add(CostOfPair(first, second, costs_));
-    // A rank pairs few stages with each other, so the pairs seen last are nearly always it.
-    const auto same = [&](const SeenPair& p) {
-      return p.first.stage == first.stage && p.first.pass == first.pass &&
-             p.second_stage == second.stage;
-    };
-    const auto found = std::find_if(pairs_.rbegin(), pairs_.rend(), same);
-    if (found != pairs_.rend()) return found->id;
-    pairs_.push_back({first, second.stage, Add(CostOfPair(first, second, costs_))});
-    return pairs_.back().id;
-  }
-
-  int32_t Add(const NodeCost& cost) {
-    classes_.push_back(cost);
-    return static_cast<int32_t>(classes_.size()) - 1;
-  }
-
-  std::vector<NodeCost> Take() { return std::move(classes_); }
-
- private:
-  struct SeenPair {
-    Op first;
-    uint16_t second_stage;
-    int32_t id;
-  };
-
-  const Costs& costs_;
-  size_t micro_batches_;
-  std::vector<int32_t> ids_;
-  std::vector<SeenPair> pairs_;
-  std::vector<NodeCost> classes_;
-};
 
 // Where an op of one iteration stands: its node, counted within its rank, and the message it
 // makes, counted within its rank's messages.
@@ -137,6 +38,9 @@ class Lowering {
   Program Run() {
     SetFacts();
     const int ranks = schedule_.num_ranks();
+    if (!costs_.common().gradients.buckets.empty()) {
+      steps_ = StepsByBucket(schedule_, costs_, options_.weight_grads);
+    }
     for (int rank = 0; rank < ranks; ++rank) PlaceOps(rank);
     CountDroppedOps();
     SetRanges();
@@ -148,6 +52,9 @@ class Lowering {
     program_.costs_ = classes_.Take();
     PostingPlan(program_, options_).Write();
     if (IsPostValidation(options_.tail)) AddReductions();
+    if (HasGradientSums(schedule_, costs_)) {
+      GradientPlan(program_, schedule_, costs_, nodes_in_tail()).Write();
+    }
     return std::move(program_);
   }
 
@@ -229,26 +136,45 @@ class Lowering {
     return schedule_.rank_of(stage, op.micro_batch) != rank;
   }
 
+  // Calls `visit` with the op and the part of it for each node that runs ops of `rank`; of a pair
+  // with the first, behind which the second stands.
+  template <class Visit>
+  void ForEachStep(int rank, Visit&& visit) const {
+    const std::span<const Op> ops = schedule_.ops(rank);
+    if (!steps_.empty()) {
+      for (const Step& step : steps_[static_cast<size_t>(rank)]) visit(&ops[step.op], step.part);
+      return;
+    }
+    for (size_t i = 0; i < ops.size(); ++i) {
+      visit(&ops[i], Part{});
+      if (ops[i].overlaps_next) ++i;
+    }
+  }
+
   void PlaceOps(int rank) {
     int32_t nodes = 0;
     MessageId messages = 0;
-    Op consumer;
-    int to_rank = 0;
     bool validated = !IsPostValidation(options_.tail);
-    for (const Op& op : schedule_.ops(rank)) {
-      if (!validated && IsValidatedBefore(op, nodes)) {
+    ForEachStep(rank, [&](const Op* op, const Part& part) {
+      if (!validated && IsValidatedBefore(*op, nodes)) {
         validated = true;
         program_.validation_place_.push_back(nodes++);
       }
-      if (op.pass != Pass::kW) {
-        Place& place = PlaceOf(op);
-        place.node = nodes;
-        if (SendsTo(op, rank, to_rank, consumer)) place.message = messages++;
-      }
-      if (!op.overlaps_next) ++nodes;
-    }
+      if (part.index == 0) PlaceOp(*op, rank, nodes, messages);
+      if (op->overlaps_next) PlaceOp(op[1], rank, nodes, messages);
+      ++nodes;
+    });
     program_.nodes_per_iteration_.push_back(nodes + nodes_in_tail());
     program_.messages_per_iteration_.push_back(messages);
+  }
+
+  void PlaceOp(const Op& op, int rank, int32_t node, MessageId& messages) {
+    if (op.pass == Pass::kW) return;
+    Op consumer;
+    int to_rank = 0;
+    Place& place = PlaceOf(op);
+    place.node = node;
+    if (SendsTo(op, rank, to_rank, consumer)) place.message = messages++;
   }
 
   // Of each rank, the forwards before its first backward, as far as all their inputs are made by
@@ -305,29 +231,37 @@ class Lowering {
   void WriteFirstIteration(int rank) {
     NodeId id = program_.rank_begin_[rank];
     MessageId message = message_begin_[rank];
-    const std::span<const Op> ops = schedule_.ops(rank);
     const NodeId validation =
         IsPostValidation(options_.tail) ? id + program_.validation_place_[rank] : kNone;
-    for (size_t i = 0; i < ops.size(); ++i, ++id) {
+    ForEachStep(rank, [&](const Op* op, const Part& part) {
       if (id == validation) program_.nodes_[id++] = {.op = {}, .kind = NodeKind::kValidation};
-      Node& node = program_.nodes_[id];
-      node = Node{};
-      node.op = ops[i];
-      node.first_output = message;
-      AddMessage(ops[i], rank, id, message);
-      if (ops[i].overlaps_next) {
-        node.kind = NodeKind::kPair;
-        node.extra = static_cast<int32_t>(program_.pairs_.size());
-        node.cost = classes_.OfPair(ops[i], ops[i + 1]);
-        program_.pairs_.push_back(ops[++i]);
-        AddMessage(ops[i], rank, id, message);
-      } else {
-        node.cost = classes_.Of(ops[i]);
-      }
-      node.num_outputs = static_cast<uint8_t>(message - node.first_output);
-    }
+      WriteNode(op, part, rank, id++, message);
+    });
     if (has_barrier()) program_.nodes_[id++] = {.op = {}, .kind = NodeKind::kCollective};
     program_.nodes_[id] = {.op = {}, .cost = optimizers_[rank], .kind = NodeKind::kOptimizer};
+  }
+
+  void WriteNode(const Op* op, const Part& part, int rank, NodeId id, MessageId& message) {
+    Node& node = program_.nodes_[id];
+    node = Node{};
+    node.op = *op;
+    node.first_output = message;
+    if (part.index + 1 == part.count) AddMessage(*op, rank, id, message);
+    if (part.count > 1) {
+      node.kind = NodeKind::kPart;
+      node.extra = static_cast<int32_t>(program_.parts_.size());
+      node.cost = classes_.OfPart(*op, part);
+      program_.parts_.push_back(part);
+    } else if (op->overlaps_next) {
+      node.kind = NodeKind::kPair;
+      node.extra = static_cast<int32_t>(program_.pairs_.size());
+      node.cost = classes_.OfPair(op[0], op[1]);
+      program_.pairs_.push_back(op[1]);
+      AddMessage(op[1], rank, id, message);
+    } else {
+      node.cost = classes_.Of(*op);
+    }
+    node.num_outputs = static_cast<uint8_t>(message - node.first_output);
   }
 
   void AddMessage(const Op& op, int rank, NodeId from, MessageId& message) {
@@ -354,7 +288,8 @@ class Lowering {
          id < program_.iteration_begin(rank, 0) + program_.nodes_per_iteration_[rank]; ++id) {
       Node& node = program_.nodes_[id];
       int inputs = 0;
-      if (node.kind == NodeKind::kOp || node.kind == NodeKind::kPair) {
+      const bool first_part = node.kind == NodeKind::kPart && program_.part(node).index == 0;
+      if (node.kind == NodeKind::kOp || node.kind == NodeKind::kPair || first_part) {
         AddInput(node.op, rank, node, inputs);
       }
       if (node.kind == NodeKind::kPair) AddInput(program_.second_op(node), rank, node, inputs);
@@ -562,6 +497,7 @@ class Lowering {
   size_t micro_batches_;
   std::vector<Place> forward_;
   std::vector<Place> backward_;
+  std::vector<std::vector<Step>> steps_;  // by rank, where gradients fill buckets
   std::vector<MessageId> message_begin_;
   std::vector<std::vector<std::pair<int, int32_t>>> peers_;
   std::vector<int32_t> optimizers_;  // by rank, the class of its step

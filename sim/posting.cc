@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "sim/batch_plan.h"
 
 namespace spiritlevel {
 
@@ -28,6 +29,12 @@ NodeId PostingPlan::Shifted(NodeId half, int iterations) const {
   return half + 2 * iterations * each;
 }
 
+// A validation exchanges nothing; the parts of an op after the first belong to its round.
+bool PostingPlan::NeedsNoRound(const Node& node) const {
+  return node.kind == NodeKind::kValidation ||
+         (node.kind == NodeKind::kPart && program_.part(node).index > 0);
+}
+
 // Round by round each rank takes at most one op, if its inputs are there: as PyTorch does when it
 // lowers a schedule, where what is sent can be used in the same round; or, with `delayed`, in the
 // round after the next, since a message takes time.
@@ -42,24 +49,35 @@ std::vector<std::vector<int32_t>> PostingPlan::RunWithoutTimes(bool delayed) con
                        [&](MessageId m) { return m == kNone || usable_from[m] <= round; });
   };
   int32_t place = 0;
+  const auto take = [&](int rank, std::vector<int32_t>& taken) {
+    const Node& node =
+        program_.nodes_[program_.rank_begin(rank) + static_cast<NodeId>(taken.size())];
+    taken.push_back(place++);
+    for (MessageId m = node.first_output; m < node.first_output + node.num_outputs; ++m) {
+      usable_from[m] = round + (delayed ? 2 : 0);
+    }
+  };
+  const auto next_of = [&](int rank, const std::vector<int32_t>& taken) {
+    const NodeId id = program_.rank_begin(rank) + static_cast<NodeId>(taken.size());
+    return id == program_.iteration_begin(rank, 1) ? nullptr : &program_.nodes_[id];
+  };
   int32_t rounds_left = 2;  // in which nothing happens because all is on its way
   for (; rounds_left > 0; ++round, --rounds_left) {
     for (int rank = 0; rank < ranks; ++rank) {
       std::vector<int32_t>& taken = places[static_cast<size_t>(rank)];
-      NodeId id = program_.rank_begin(rank) + static_cast<NodeId>(taken.size());
-      if (id < program_.iteration_begin(rank, 1) &&
-          program_.nodes_[id].kind == NodeKind::kValidation) {
-        taken.push_back(place++);  // it exchanges nothing, so it takes no round
-        rounds_left = 3;
-        ++id;
-      }
-      if (id == program_.iteration_begin(rank, 1) || !has_inputs(program_.nodes_[id])) continue;
+      const auto take_what_needs_no_round = [&] {
+        for (const Node* node = next_of(rank, taken); node != nullptr && NeedsNoRound(*node);
+             node = next_of(rank, taken)) {
+          take(rank, taken);
+          rounds_left = 3;
+        }
+      };
+      take_what_needs_no_round();
+      const Node* node = next_of(rank, taken);
+      if (node == nullptr || !has_inputs(*node)) continue;
       rounds_left = 3;
-      taken.push_back(place++);
-      const Node& node = program_.nodes_[id];
-      for (MessageId m = node.first_output; m < node.first_output + node.num_outputs; ++m) {
-        usable_from[m] = round + (delayed ? 2 : 0);
-      }
+      take(rank, taken);
+      take_what_needs_no_round();
     }
   }
   for (int rank = 0; rank < ranks; ++rank) {
@@ -110,37 +128,32 @@ void PostingPlan::WriteFifoLanes() {
   }
 }
 
-void PostingPlan::CloseBatch(Batch& batch, NodeId before, NodeId after, Lane& lane) {
-  if (batch.halves.empty()) return;
-  std::sort(batch.halves.begin(), batch.halves.end());  // simultaneous ones by number
-  const NodeId id = program_.batch_node(static_cast<int32_t>(program_.batches_.size()));
-  if (before != kNone) program_.edges_.push_back({.from = before, .to = id});
-  program_.edges_.push_back({.from = id, .to = after});
-  lane.nodes.push_back(id);
-  program_.batches_.push_back(std::exchange(batch, {.rank = batch.rank, .halves = {}}));
-}
-
-// Before each node of the compute lane: what the node before it has made, and what it needs itself.
 void PostingPlan::WriteBatches() {
+  const std::vector<std::vector<PlannedBatch>> plan = BatchPlan(program_).Make();
   for (int rank = 0; rank < program_.num_ranks(); ++rank) {
     Lane lane{.rank = rank, .nodes = {}};
-    Batch batch{.rank = rank, .halves = {}};
-    NodeId before = kNone;
-    for (NodeId id = program_.rank_begin(rank); id < program_.rank_end(rank); ++id) {
-      const Node& node = program_.nodes_[id];
-      // Takes no part in exchanges, and runs beside the one that stands around it.
-      if (node.kind == NodeKind::kValidation) continue;
-      for (const MessageId input : node.inputs) {
-        if (input != kNone) batch.halves.push_back(program_.receive_node(input));
+    for (int i = 0; i < program_.num_iterations(); ++i) {
+      for (const PlannedBatch& batch : plan[static_cast<size_t>(rank)]) {
+        lane.nodes.push_back(WriteBatch(batch, rank, i));
       }
-      CloseBatch(batch, before, id, lane);
-      for (MessageId m = node.first_output; m < node.first_output + node.num_outputs; ++m) {
-        batch.halves.push_back(program_.send_node(m));
-      }
-      before = id;
     }
     if (!lane.nodes.empty()) program_.lanes_.push_back(std::move(lane));
   }
+}
+
+NodeId PostingPlan::WriteBatch(const PlannedBatch& planned, int rank, int iteration) {
+  const NodeId shift = iteration * program_.nodes_per_iteration_[rank];
+  const NodeId id = program_.batch_node(static_cast<int32_t>(program_.batches_.size()));
+  Batch batch{.rank = rank, .halves = {}};
+  for (const NodeId half : planned.halves) batch.halves.push_back(Shifted(half, iteration));
+  program_.batches_.push_back(std::move(batch));
+  if (planned.before != kNone) {
+    program_.edges_.push_back({.from = planned.before + shift, .to = id});
+  } else if (iteration > 0) {
+    program_.edges_.push_back({.from = program_.iteration_begin(rank, iteration) - 1, .to = id});
+  }
+  program_.edges_.push_back({.from = id, .to = planned.after + shift});
+  return id;
 }
 
 }  // namespace spiritlevel

@@ -5,6 +5,8 @@
 
 namespace spiritlevel {
 
+struct PlannedBatch;
+
 // Writes lanes, batches and edges of `program`, which has all compute nodes and messages of all its
 // iterations. Each iteration is issued like the first.
 class PostingPlan {
@@ -21,7 +23,8 @@ class PostingPlan {
 
   void WriteFifoLanes();
   void WriteBatches();
-  void CloseBatch(Batch& batch, NodeId before, NodeId after, Lane& lane);
+  NodeId WriteBatch(const PlannedBatch& planned, int rank, int iteration);
+  bool NeedsNoRound(const Node& node) const;
 
   int Peer(NodeId half) const;
   NodeId Shifted(NodeId half, int iterations) const;

@@ -26,6 +26,23 @@ std::string_view Name(Tail tail) {
   return kNames[static_cast<size_t>(tail)];
 }
 
+std::string_view Name(WeightGrads weight_grads) {
+  constexpr std::array<std::string_view, 2> kNames = {"by-micro-batch", "by-bucket"};
+  return kNames[static_cast<size_t>(weight_grads)];
+}
+
+int32_t Program::gradient_sums_begin(int rank, int iteration) const {
+  if (gradient_sums_.empty()) return 0;
+  const auto all = static_cast<int32_t>(reductions_.size());
+  const int32_t first = all - num_iterations_ * gradient_sums_.back();
+  return first + iteration * gradient_sums_.back() + gradient_sums_[rank];
+}
+
+int32_t Program::gradient_sums_end(int rank, int iteration) const {
+  if (gradient_sums_.empty()) return 0;
+  return gradient_sums_begin(rank, iteration) + gradient_sums_[rank + 1] - gradient_sums_[rank];
+}
+
 int Program::rank_of(NodeId lane_node) const {
   const auto after = std::upper_bound(rank_begin_.begin(), rank_begin_.end(), lane_node);
   return static_cast<int>(after - rank_begin_.begin()) - 1;
@@ -67,7 +84,7 @@ bool Program::is_replayed(int iteration) const {
 bool Program::is_provisional(NodeId lane_node, int rank) const {
   const Node& node = nodes_[static_cast<size_t>(lane_node)];
   if (node.kind == NodeKind::kDroppedOp) return true;
-  const bool op = node.kind == NodeKind::kOp || node.kind == NodeKind::kPair;
+  const bool op = RunsOps(node.kind);
   // The first iteration reads what the run began with; a replay, what the rollback made right.
   if (!op || validation_place_.empty() || node.iteration == 0 || is_replayed(node.iteration)) {
     return false;

@@ -9,7 +9,7 @@
 // of ids and the predecessor of n is n - 1. Message k is the send node num_lane_nodes() + 2k and
 // the receive node num_lane_nodes() + 2k + 1. Messages are numbered in the order in which their
 // producers stand, so those of one node are consecutive. Batches follow, then the nodes of
-// reductions, iteration by iteration.
+// reductions: those that validate, iteration by iteration, then sums of gradients, likewise.
 //
 // Edges. A compute node waits for the receive nodes of `inputs`; a send waits for its message's
 // producer. Dependencies inside a rank follow from the order of its compute lane.
@@ -35,11 +35,16 @@ inline constexpr int32_t kNone = -1;
 enum class NodeKind : uint8_t {
   kOp,          // one op
   kPair,        // F&B: two ops as one
+  kPart,        // of a W or BW, as much as fills one gradient bucket
   kCollective,  // starts when every member heads its lane
   kOptimizer,
   kSend,
   kReceive,
-  kReduction,   // like kCollective, on a communication lane: it runs beside compute
+  // Like kCollective, on a communication lane: they run beside compute.
+  kReduction,   // of all ranks: what a post-validation is about
+  kBucketSum,   // of a gradient bucket, over the data-parallel replicas of one rank
+  kTwinSum,     // of a stage's gradients, over the two ranks that hold it
+  kTiedSum,     // of the embedding's gradient, over the ranks that hold it
   kValidation,  // waits for the reduction that judges the parameters which the rank reads
   kDroppedOp,   // an op that ran on parameters which were then rejected; it is run again
   kRollback,    // takes the rejected optimizer step back and does it right
@@ -73,6 +78,13 @@ enum class Channels : uint8_t { kPair, kDirected };
 //            that run on provisional parameters. docs/tails.md has the rules.
 enum class Tail : uint8_t { kNoTail, kBarrier, kStrictValidation, kSpeculativeValidation };
 
+// In which order the W's of one stage run that end a rank's work on it, where its gradients are
+// summed by bucket.
+//   by-micro-batch: one W after the other; only the last is done bucket by bucket.
+//   by-bucket:      those at the end that nothing else stands between are done bucket by bucket for
+//                   all their micro-batches, so that a bucket is full sooner.
+enum class WeightGrads : uint8_t { kByMicroBatch, kByBucket };
+
 inline bool IsPostValidation(Tail tail) {
   return tail == Tail::kStrictValidation || tail == Tail::kSpeculativeValidation;
 }
@@ -81,13 +93,21 @@ std::string_view Name(Posting posting);
 std::string_view Name(Receives receives);
 std::string_view Name(Channels channels);
 std::string_view Name(Tail tail);
+std::string_view Name(WeightGrads weight_grads);
+
+// Does a node of this kind work on ops of the schedule, which are not to be dropped?
+inline bool RunsOps(NodeKind kind) { return kind <= NodeKind::kPart; }
+inline bool SumsGradients(NodeKind kind) {
+  return kind >= NodeKind::kBucketSum && kind <= NodeKind::kTiedSum;
+}
 
 struct Node {
   Op op;                 // of a pair, the first
   int32_t cost = kNone;  // index into Program::costs(); kNone takes no time, no memory
   MessageId inputs[2] = {kNone, kNone};
   MessageId first_output = kNone;
-  // Pair: index into pairs(); collective: into collectives(); rollback: into drained().
+  // Pair: index into pairs(); part: into parts(); collective: into collectives(); rollback: into
+  // drained().
   int32_t extra = kNone;
   uint16_t iteration = 0;
   NodeKind kind = NodeKind::kOp;
@@ -123,10 +143,19 @@ struct Link {
   HopCost hop;
 };
 
-// `duration` after its last member heads its lane, all members are done.
+// Which of an op's parts: the first has its inputs, the last its outputs. Each fills the gradient
+// bucket of its number.
+struct Part {
+  int32_t index = 0;
+  int32_t count = 1;
+};
+
+// `duration` after its last member heads its lane, all members are done. Members on data-parallel
+// replicas are not among them: each replica runs this Program at the same time.
 struct Collective {
   std::vector<NodeId> members;  // by rank
   TimeNs duration = 0;
+  Bytes bytes = 0;
 };
 
 // A communication lane: what one communicator does on a rank, first to last. Compute lanes are the
@@ -140,6 +169,10 @@ struct Lane {
 struct Reduction {
   int rank = 0;
   int32_t collective = kNone;
+  NodeKind kind = NodeKind::kReduction;
+  // Of a sum of gradients: whose, and of which bucket if not of all.
+  int32_t stage = kNone;
+  int32_t bucket = kNone;
 };
 
 // One node that holds several messages' sends and receives: all start as they can, and it is done
@@ -179,14 +212,20 @@ class Program {
 
   std::span<const NodeCost> costs() const { return costs_; }
   std::span<const Op> pairs() const { return pairs_; }  // the second op of each pair
+  std::span<const Part> parts() const { return parts_; }
   std::span<const Message> messages() const { return messages_; }
   std::span<const Link> links() const { return links_; }
   std::span<const Collective> collectives() const { return collectives_; }
   std::span<const Batch> batches() const { return batches_; }
   std::span<const Edge> edges() const { return edges_; }
-  // By iteration, then rank; none unless the tail is a post-validation.
   std::span<const Reduction> reductions() const { return reductions_; }
+  // The one that is validated; there is none unless the tail is a post-validation.
   int32_t reduction_of(int rank, int iteration) const { return iteration * num_ranks() + rank; }
+  // The sums of gradients of `rank` in `iteration` are [begin, end) of reductions(), those of
+  // buckets first, each kind in the order of its lane.
+  int32_t gradient_sums_begin(int rank, int iteration) const;
+  int32_t gradient_sums_end(int rank, int iteration) const;
+  bool has_gradient_sums() const { return !gradient_sums_.empty(); }
   std::span<const std::vector<MessageId>> drained() const { return drained_; }
   bool rendezvous() const { return posting_ != Posting::kIdeal; }
 
@@ -219,6 +258,7 @@ class Program {
   NodeId receive_node(MessageId m) const { return num_lane_nodes() + 2 * m + 1; }
 
   const Op& second_op(const Node& pair) const { return pairs_[pair.extra]; }
+  const Part& part(const Node& part) const { return parts_[part.extra]; }
 
   // What lies on the rank before its first op, by category.
   const MemoryByCategory& static_memory(int rank) const { return static_memory_[rank]; }
@@ -230,6 +270,7 @@ class Program {
  private:
   friend class Lowering;
   friend class PostingPlan;
+  friend class GradientPlan;
 
   // How many iterations before this one are replayed.
   int ReplaysBefore(int iteration) const;
@@ -246,6 +287,7 @@ class Program {
   std::vector<MessageId> messages_per_iteration_;  // by sender
   std::vector<NodeCost> costs_;
   std::vector<Op> pairs_;
+  std::vector<Part> parts_;
   RawVector<Message> messages_;
   std::vector<Link> links_;
   std::vector<Collective> collectives_;
@@ -253,6 +295,7 @@ class Program {
   std::vector<Batch> batches_;
   std::vector<Edge> edges_;
   std::vector<Reduction> reductions_;
+  std::vector<int32_t> gradient_sums_;  // by rank: where in an iteration's they begin; and the end
   std::vector<NodeId> validation_place_;     // by rank: where in an iteration; empty without any
   std::vector<int> rejected_;                // iterations, ascending
   std::vector<NodeId> nodes_before_replay_;  // by rank: dropped ops, validation and rollback
@@ -270,7 +313,11 @@ struct LoweringOptions {
   // Iterations whose optimizer step leaves a version that is rejected when it is validated. Only
   // under speculative post-validation and ideal posting, and not the last; else InputError.
   std::vector<int> rejected{};
+  WeightGrads weight_grads = WeightGrads::kByMicroBatch;
 };
+
+// Whether gradients are summed between ranks or replicas before an optimizer step.
+bool HasGradientSums(const Schedule& schedule, const Costs& costs);
 
 // Schedule -> Program: adds sends, receives and the tail. `costs` must be for the same numbers of
 // stages and micro-batches.

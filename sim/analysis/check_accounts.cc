@@ -15,7 +15,7 @@ bool OnComputeLane(const Event& e) {
   return e.kind != NodeKind::kSend && e.kind != NodeKind::kReceive;
 }
 
-bool IsBusy(const Event& e) { return e.kind == NodeKind::kOp || e.kind == NodeKind::kPair; }
+bool IsBusy(const Event& e) { return RunsOps(e.kind); }
 
 void Compare(std::string_view what, TimeNs stated, TimeNs counted, FindingList& findings) {
   if (stated == counted) return;

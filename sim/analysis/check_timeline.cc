@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "sim/analysis/check_dropped.h"
+#include "sim/analysis/check_gradients.h"
 #include "sim/analysis/check_records.h"
 #include "sim/analysis/check_tails.h"
 #include "sim/analysis/check_validations.h"
@@ -21,9 +22,7 @@ constexpr int32_t kMaxRanks = 1 << 16;
 
 bool IsMessage(NodeKind kind) { return kind == NodeKind::kSend || kind == NodeKind::kReceive; }
 
-bool HasOp(NodeKind kind) {
-  return kind == NodeKind::kOp || kind == NodeKind::kPair || kind == NodeKind::kDroppedOp;
-}
+bool HasOp(NodeKind kind) { return RunsOps(kind) || kind == NodeKind::kDroppedOp; }
 
 // Wraps around instead of overflowing, since nothing is known about measured numbers.
 Bytes Sum(const MemoryByCategory& memory) {
@@ -53,8 +52,9 @@ struct NodeLabel {
   int32_t iteration = 0;
   Op op;
   Op second;
+  Part part{};
 
-  static NodeLabel Of(const Event& e) { return {e.kind, e.iteration, e.op, e.second}; }
+  static NodeLabel Of(const Event& e) { return {e.kind, e.iteration, e.op, e.second, e.part}; }
 
   std::string Text() const { return fmt::format("{} of iteration {}", Node(), iteration); }
 
@@ -63,6 +63,8 @@ struct NodeLabel {
     switch (kind) {
       case NodeKind::kPair:
         return fmt::format("({};{})", ToString(op), ToString(second));
+      case NodeKind::kPart:
+        return fmt::format("part {} of {}", part.index, ToString(op));
       case NodeKind::kCollective:
         return "the collective";
       case NodeKind::kOptimizer:
@@ -89,9 +91,12 @@ struct LaneState {
 
 bool IsSane(const Op& op) { return op.micro_batch >= 0 && static_cast<int>(op.pass) < kNumPasses; }
 
+bool IsSane(const Part& part) { return part.index >= 0 && part.index < part.count; }
+
 bool IsSane(const Event& e) {
   if (e.rank < 0 || e.rank >= kMaxRanks || e.iteration < 0) return false;
   if (!HasOp(e.kind) && !IsMessage(e.kind)) return true;
+  if (e.kind == NodeKind::kPart && !IsSane(e.part)) return false;
   return IsSane(e.op) && (e.kind != NodeKind::kPair || IsSane(e.second));
 }
 
@@ -105,6 +110,7 @@ struct TimelineChecker::State {
   TimelineRecords dropped;
   check::TailChecker tails;
   check::ValidationChecker validations;
+  check::GradientChecker gradients;
   FindingList findings;
 
   State(std::optional<Bytes> memory_limit, LastTail last_tail)
@@ -120,6 +126,9 @@ struct TimelineChecker::State {
       AddMessageEnd(e);
     } else if (e.kind == NodeKind::kReduction) {
       validations.AddReduction(e);
+      gradients.AddReduction(e);
+    } else if (SumsGradients(e.kind)) {
+      gradients.AddSum(e);
     } else {
       if (static_cast<size_t>(e.rank) >= lanes.size()) {
         lanes.resize(static_cast<size_t>(e.rank) + 1);
@@ -252,7 +261,9 @@ struct TimelineChecker::State {
       return;
     }
     tails.Add(e, findings);
+    gradients.AddNode(e, findings);
     if (!HasOp(e.kind)) return;
+    if (e.kind == NodeKind::kPart) return gradients.AddPart(e, records, findings);
     RecordOp(e, e.op, records);
     if (e.kind == NodeKind::kPair) RecordOp(e, e.second, records);
   }
@@ -271,10 +282,12 @@ TimelineChecker& TimelineChecker::operator=(TimelineChecker&&) noexcept = defaul
 void TimelineChecker::Add(const Event& event) { state_->Add(event); }
 
 std::vector<Finding> TimelineChecker::Finish() {
+  state_->gradients.FinishParts(state_->records, state_->findings);
   CheckDataFlow(state_->records, state_->findings);
   CheckDropped(state_->dropped, state_->records.ops, state_->findings);
   state_->tails.Finish(state_->findings);
   state_->validations.Finish(state_->findings);
+  state_->gradients.Finish(state_->findings);
   return state_->findings.Take();
 }
 

@@ -58,6 +58,16 @@ enum class LastTail : uint8_t { kRequired, kMayBeCut };
 //                    those that are dropped. Dropped are provisional forwards, made of nothing but
 //                    each other's results, which came in time and whose messages have both ends;
 //                    each is run again
+//   part             the parts of an op run on its rank, each once, in their order
+//   bucket           a sum of gradients starts once everything has ended that adds to them: a
+//                    bucket's sum over the replicas after the last W or BW of its stage, or the
+//                    part of it that fills the bucket; a sum between ranks after those of the
+//                    stage's buckets on each of them, or its last W. Where some are summed in any
+//                    iteration, all of their kind are, once in each; the rank's optimizer step, a
+//                    collective behind its last op and the reduction that is validated come after
+//                    all of them
+//   collective_order two ranks take part in the sums that both are members of in one order; each
+//                    sum between ranks has two members or more, all at one time
 //   ledger           categories sum to the live total; after of one event is before of the next
 //   negative_memory  a category below zero
 //   memory_limit     live memory above the limit, named with rank, op, bytes and category: the

@@ -39,6 +39,7 @@ void ValidationChecker::AddNode(const Event& node, FindingList& findings) {
       break;
     case NodeKind::kOp:
     case NodeKind::kPair:
+    case NodeKind::kPart:
       AddOp(node, lane, now, findings);
       break;
     default:

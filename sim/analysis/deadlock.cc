@@ -159,7 +159,7 @@ class Describer {
   std::string WhatIs(NodeId id) const {
     if (id < program_.num_lane_nodes()) return NameOfNode(id);
     if (program_.is_half(id)) return NameOfHalf(id);
-    if (program_.is_reduction(id)) return "reduction";
+    if (program_.is_reduction(id)) return NameOfReduction(id);
     std::string names;
     for (const NodeId half :
          program_.batches()[static_cast<size_t>(id - program_.batch_node(0))].halves) {
@@ -175,6 +175,8 @@ class Describer {
         return ToString(node.op);
       case NodeKind::kPair:
         return fmt::format("({};{})", ToString(node.op), ToString(program_.second_op(node)));
+      case NodeKind::kPart:
+        return fmt::format("part {} of {}", program_.part(node).index, ToString(node.op));
       case NodeKind::kDroppedOp:
         return ToString(node.op) + ", to be dropped";
       case NodeKind::kCollective:
@@ -185,6 +187,22 @@ class Describer {
         return "rollback";
       default:
         return "optimizer step";
+    }
+  }
+
+  std::string NameOfReduction(NodeId id) const {
+    const Reduction& reduction =
+        program_.reductions()[static_cast<size_t>(id - program_.reduction_node(0))];
+    switch (reduction.kind) {
+      case NodeKind::kBucketSum:
+        return fmt::format("sum of stage {}'s gradient bucket {}", reduction.stage,
+                           reduction.bucket);
+      case NodeKind::kTwinSum:
+        return fmt::format("sum of stage {}'s two gradients", reduction.stage);
+      case NodeKind::kTiedSum:
+        return "sum of the embedding's gradients";
+      default:
+        return "reduction";
     }
   }
 

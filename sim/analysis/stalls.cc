@@ -29,9 +29,7 @@ class Accountant {
  private:
   const NodeTimes& TimesOf(NodeId id) const { return timeline_.nodes[static_cast<size_t>(id)]; }
 
-  static bool IsOp(const Node& node) {
-    return node.kind == NodeKind::kOp || node.kind == NodeKind::kPair;
-  }
+  static bool IsOp(const Node& node) { return RunsOps(node.kind); }
 
   NodeId FirstNode(int rank) const { return program_.iteration_begin(rank, 0); }
   NodeId EndNode(int rank) const { return program_.iteration_begin(rank, 1); }
@@ -52,7 +50,7 @@ class Accountant {
   void FindEnds() {
     for (int rank = 0; rank < program_.num_ranks(); ++rank) {
       report_.makespan = std::max(report_.makespan, TimesOf(EndNode(rank) - 1).end);
-      if (!timeline_.reductions.empty()) {
+      if (IsPostValidation(program_.tail())) {
         const auto reduction = static_cast<size_t>(program_.reduction_of(rank, 0));
         report_.makespan = std::max(report_.makespan, timeline_.reductions[reduction].end);
       }
@@ -154,6 +152,12 @@ class Accountant {
     const Node& node = program_.nodes()[id];
     const TimeNs stages = costs_.num_stages();
     TimeNs sum = costs_.sum_over_stages(node.op.pass, node.op.micro_batch);
+    if (node.kind == NodeKind::kPart) {
+      // Its share of the op's mean, and all alike: what counts is the op.
+      const TimeNs whole = costs_.duration(node.op);
+      if (whole == 0) return 0;
+      sum = static_cast<TimeNs>(static_cast<Int128>(sum) * t / whole);
+    }
     if (node.kind == NodeKind::kPair) {
       const Op& second = program_.second_op(node);
       sum += costs_.sum_over_stages(second.pass, second.micro_batch);

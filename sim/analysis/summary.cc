@@ -8,7 +8,7 @@
 namespace spiritlevel {
 namespace {
 
-bool IsOp(const Node& node) { return node.kind == NodeKind::kOp || node.kind == NodeKind::kPair; }
+bool IsOp(const Node& node) { return RunsOps(node.kind); }
 
 // Stage activations that wait, and the most of them at any time.
 class Waiting {
@@ -42,9 +42,10 @@ class RankReader {
       if (first_start < 0) first_start = times.start;
       last_end = times.end;
       const bool pair = node.kind == NodeKind::kPair;
-      Begin(node.op);
+      const Part part = node.kind == NodeKind::kPart ? program_.part(node) : Part{};
+      if (part.index == 0) Begin(node.op);
       if (pair) Begin(program_.second_op(node));
-      End(node.op);
+      if (part.index + 1 == part.count) End(node.op);
       if (pair) End(program_.second_op(node));
     }
   }

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "sim/analysis/check_timeline.h"
 #include "sim/analysis/deadlock.h"
 #include "sim/event.h"
@@ -121,6 +124,77 @@ TEST(Batched, ABatchIsDoneWhenAllOfItIs) {
   // 1F0 13-23, 1BW0 23-33. The batch of 1BW0's send and 0F1's receive starts at 33.
   EXPECT_EQ(t.nodes[static_cast<size_t>(program.rank_begin(1)) + 2].start, 36);
   EXPECT_EQ(t.nodes[2].start, 36);  // 0BW0
+}
+
+// Which exchange of a rank each half stands in.
+std::map<NodeId, NodeId> ReaderBehindHalf(const Program& program) {
+  std::map<NodeId, NodeId> behind;  // batch: the compute node that waits for it
+  for (const Edge& edge : program.edges()) {
+    if (program.is_batch(edge.from)) behind[edge.from] = edge.to;
+  }
+  std::map<NodeId, NodeId> readers;
+  for (size_t b = 0; b < program.batches().size(); ++b) {
+    for (const NodeId half : program.batches()[b].halves) {
+      readers[half] = behind.at(program.batch_node(static_cast<int32_t>(b)));
+    }
+  }
+  return readers;
+}
+
+TEST(Batched, EveryNamedScheduleRuns) {
+  for (const ScheduleInfo& info : AllSchedules()) {
+    for (const int p : {2, 4, 6}) {
+      const Schedule schedule = info.Make({.ranks = p, .micro_batches = 4 * p});
+      SCOPED_TRACE(testing::Message() << info.name << " p=" << p);
+      const Costs costs = WithHops(schedule, 7, 3);
+      EXPECT_GE(MakespanUnder(schedule, costs, kBatches), SumUp(schedule, costs).makespan);
+    }
+  }
+}
+
+// Megatron's interleaved loop: forward, backward, then one exchange for both.
+TEST(Batched, AnInterleavedRankExchangesOnceForAForwardAndTheBackwardBehindIt) {
+  const Schedule schedule = Make("interleaved", 4, 16);
+  const Program program = Lower(schedule, WithHops(schedule, 7, 3), kBatches);
+  std::set<NodeId> exchanged_before;
+  for (const auto& [half, reader] : ReaderBehindHalf(program)) exchanged_before.insert(reader);
+  int pairs = 0;
+  for (NodeId id = 1; id < program.num_lane_nodes(); ++id) {
+    const bool behind_forward = program.nodes()[id - 1].op.pass == Pass::kF;
+    if (program.nodes()[id].op.pass != Pass::kBW || !behind_forward) continue;
+    if (program.nodes()[id].kind != NodeKind::kOp) continue;
+    ++pairs;
+    EXPECT_FALSE(exchanged_before.contains(id)) << ToString(program.nodes()[id].op);
+  }
+  // 16 micro-batches on 2 chunks, less the warm-ups of 10, 8, 6 and 4 forwards.
+  EXPECT_EQ(pairs, kPeriodIterations * (4 * 32 - (10 + 8 + 6 + 4)));
+}
+
+TEST(Batched, AOneFOneBRankExchangesBeforeEachOpWhatIsMadeAndWhatIsNeeded) {
+  const Schedule schedule = Make("1f1b", 4, 8);
+  const Program program = Lower(schedule, WithHops(schedule, 7, 3), kBatches);
+  for (const auto& [half, reader] : ReaderBehindHalf(program)) {
+    const Message& message = program.messages()[program.message_of(half)];
+    EXPECT_EQ(reader, program.is_send(half) ? message.from + 1 : message.to);
+  }
+}
+
+// A receive that stood just before its reader would let all ranks wait for each other.
+TEST(Batched, DualPipePostsSomeReceivesAheadAndSendsAtTheNextExchange) {
+  const Schedule schedule = Make("dualpipe", 8, 20);
+  const Program program = Lower(schedule, WithHops(schedule, 7, 3), kBatches);
+  int ahead = 0;
+  for (const auto& [half, reader] : ReaderBehindHalf(program)) {
+    const Message& message = program.messages()[program.message_of(half)];
+    if (program.is_send(half)) {
+      EXPECT_EQ(reader, message.from + 1);
+    } else {
+      EXPECT_LE(reader, message.to);
+      ahead += reader < message.to ? 1 : 0;
+    }
+  }
+  EXPECT_GT(ahead, 0);
+  EXPECT_LT(ahead, static_cast<int>(program.messages().size()) / 4);
 }
 
 }  // namespace

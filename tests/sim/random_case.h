@@ -57,7 +57,44 @@ class RandomCase {
                   .static_bytes = Below(50)});
   }
 
+  // The same with gradients that are summed over replicas, by bucket.
+  Costs WithBuckets(const Costs& costs) {
+    return WithGradients(costs, {.buckets = Buckets(costs)});
+  }
+
+  // And with sums between ranks.
+  Costs WithSums(const Costs& costs, bool over_replicas) {
+    GradientSums sums;
+    if (over_replicas) sums.buckets = Buckets(costs);
+    for (int stage = 0; stage < costs.num_stages(); ++stage) {
+      sums.twins.push_back({.bytes = Below(100), .duration = Below(6)});
+    }
+    sums.tied = {{.bytes = Below(100), .duration = Below(6)}};
+    return WithGradients(costs, sums);
+  }
+
  private:
+  std::vector<std::vector<GradientBucket>> Buckets(const Costs& costs) {
+    std::vector<std::vector<GradientBucket>> buckets(static_cast<size_t>(costs.num_stages()));
+    for (auto& stage : buckets) {
+      for (int left = 1 + Below(3); left > 0; --left) {
+        stage.push_back(
+            {.share = 1 + Below(3), .sum = {.bytes = Below(100), .duration = Below(6)}});
+      }
+    }
+    return buckets;
+  }
+
+  static Costs WithGradients(const Costs& costs, const GradientSums& sums) {
+    std::vector<StageCost> table;
+    for (int stage = 0; stage < costs.num_stages(); ++stage) {
+      for (int i = 0; i < costs.num_micro_batches(); ++i) table.push_back(costs.of(stage, i));
+    }
+    Costs::Common common = costs.common();
+    common.gradients = sums;
+    return Costs(costs.num_stages(), costs.num_micro_batches(), std::move(table), common);
+  }
+
   // Neighbouring ops change places wherever the result still runs: orders no generator writes.
   Schedule Disturbed(const Schedule& schedule) {
     Orders orders = schedule.ToOrders();
