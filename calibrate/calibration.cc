@@ -155,7 +155,8 @@ class Run {
   }
 
   void Keep(const PlannedWork& work, const Samples& samples) {
-    Measurement m{.what = work.what, .units = work.units, .held_out = work.held_out};
+    Measurement m{
+        .what = work.what, .units = work.units, .rows = work.rows, .held_out = work.held_out};
     if (const Kernel* const kernel = std::get_if<Kernel>(&work.work)) {
       if (const Gemm* const gemm = std::get_if<Gemm>(kernel)) m.gemm = *gemm;
     }
@@ -190,7 +191,9 @@ class Run {
     const auto& known = ResultOf(work).measurements;
     if (known.empty()) return true;
     const Measurement& last = known.back();
-    const double one_run = last.samples.median_ns * work.units / last.units * 1e-9;
+    const double one_run = last.samples.median_ns * 1e-9 *
+                           (work.units * static_cast<double>(work.rows)) /
+                           (last.units * static_cast<double>(last.rows));
     constexpr int kRuns = 7;  // the fewest samples and two to warm up
     constexpr double kMostOfTheRest = 0.2;
     return one_run * kRuns <= kMostOfTheRest * left;
@@ -257,7 +260,7 @@ class Run {
   }
 
   static constexpr int kSlowdowns = 3;
-  static constexpr int kVisits = 3;
+  static constexpr int kVisits = 5;
 
   Device& device_;
   const CalibrationOptions& options_;
@@ -274,7 +277,8 @@ class Run {
 std::vector<FitPoint> PointsOf(const PrimitiveResult& result) {
   std::vector<FitPoint> points;
   for (const Measurement& m : result.measurements) {
-    if (!m.held_out && m.samples.quiet_ns > 0) points.push_back({m.units, m.samples.quiet_ns});
+    if (m.held_out || m.samples.quiet_ns <= 0) continue;
+    points.push_back({m.units, m.samples.quiet_ns / static_cast<double>(m.rows)});
   }
   return points;
 }
@@ -288,17 +292,20 @@ std::vector<GemmPoint> GemmPointsOf(const PrimitiveResult& result) {
 }
 
 void FitPrimitive(const PrimitiveResult& result, DeviceProfile* profile) {
-  if (HasCurve(result.primitive)) {
+  if (IsProduct(result.primitive)) {
     GemmFit fit = FitGemm(GemmPointsOf(result));
-    CurveOf(profile, result.primitive) = std::move(fit.curve);
-    PaddingOf(profile, result.primitive) = fit.padding;
+    SetFit(profile, result.primitive, {.curve = std::move(fit.curve)});
+    SetPadding(profile, result.primitive, fit.padding);
+  } else if (MayBeCurve(result.primitive)) {
+    SetFit(profile, result.primitive, FitSizes(PointsOf(result)));
   } else {
-    SetLine(profile, result.primitive, FitLine(PointsOf(result)));
+    SetFit(profile, result.primitive, {.line = FitLine(PointsOf(result))});
   }
 }
 
 double Predicted(const DeviceProfile& profile, Primitive primitive, const Measurement& m) {
-  return m.gemm ? NanosecondsOf(profile, *m.gemm) : LineOf(profile, primitive).At(m.units);
+  if (m.gemm) return NanosecondsOf(profile, *m.gemm);
+  return static_cast<double>(m.rows) * FitOf(profile, primitive).At(m.units);
 }
 
 void AddErrors(const PrimitiveResult& result, bool held_out, std::vector<double>* errors) {

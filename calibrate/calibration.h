@@ -20,7 +20,8 @@ namespace spiritlevel {
 
 struct Measurement {
   std::string what;  // "gemm 512 x 1024 x 1024 forward"
-  double units = 0;
+  double units = 0;  // as the primitive's fit counts; of one row where there are more
+  int64_t rows = 1;
   bool held_out = false;
   std::optional<Gemm> gemm{};  // of a product: its fit asks for more than its FLOP
   Samples samples{};           // of the quietest visit

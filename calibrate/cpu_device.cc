@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "calibrate/cpu_workloads.h"
+#include "calibrate/operand_memory.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/channel.h"
 #include "kernels/cpu/cores.h"
@@ -36,30 +37,38 @@ TimeNs ThreadTime() {
 // Tensors of one size, used in turn so that they are as cold as other operands.
 class Tensors {
  public:
-  Tensors(Bytes bytes, Bytes cold_bytes)
+  Tensors(Bytes bytes, Bytes cold_bytes, OperandMemory& memory)
       : bytes_(static_cast<size_t>(bytes)),
-        count_(static_cast<size_t>(std::max<Bytes>(1, cold_bytes / bytes))),
-        storage_(bytes_ * count_) {}
+        // Apart by whole cache lines: two ranks would compete for one that they share.
+        stride_((bytes_ + kLine - 1) / kLine * kLine),
+        count_(std::max<size_t>(1, static_cast<size_t>(cold_bytes) / stride_)),
+        storage_(memory.Borrow(static_cast<int64_t>(stride_ * count_ / sizeof(float)))) {}
 
   std::span<std::byte> Next() {
     at_ = at_ + 1 == count_ ? 0 : at_ + 1;
-    return std::span(storage_).subspan(at_ * bytes_, bytes_);
+    std::byte* const begin = reinterpret_cast<std::byte*>(storage_.get());
+    return {begin + at_ * stride_, bytes_};
   }
 
  private:
+  static constexpr size_t kLine = 64;
+
   size_t bytes_;
+  size_t stride_;
   size_t count_;
   size_t at_ = 0;
-  std::vector<std::byte> storage_;
+  OperandMemory::Loan storage_;
 };
 
 // A partner on another core sends back what it gets.
 class RoundTrip : public Workload {
  public:
-  RoundTrip(Bytes bytes, Bytes cold_bytes, const std::vector<int>& partner_cores)
-      : tensors_(bytes, cold_bytes), partner_([this, bytes, cold_bytes, partner_cores] {
+  RoundTrip(Bytes bytes, Bytes cold_bytes, const std::vector<int>& partner_cores,
+            OperandMemory& memory)
+      : tensors_(bytes, cold_bytes, memory),
+        partner_([this, bytes, cold_bytes, partner_cores, &memory] {
           cpu::PinThisThread(partner_cores);
-          Tensors own(bytes, cold_bytes);
+          Tensors own(bytes, cold_bytes, memory);
           while (true) {
             const std::span<std::byte> tensor = own.Next();
             if (!there_.Receive(tensor) || !back_.Send(tensor)) return;
@@ -88,7 +97,11 @@ class RoundTrip : public Workload {
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(Bytes cold_bytes)
-      : cold_bytes_(cold_bytes), machine_(DescribeMachine()), cores_(cpu::UsableCores()) {
+      : cold_bytes_(cold_bytes),
+        // Workloads round each operand up to whole lines.
+        memory_(cold_bytes / static_cast<Bytes>(sizeof(float)) + (1 << 18)),
+        machine_(DescribeMachine()),
+        cores_(cpu::UsableCores()) {
     if (*cpu::MissingInstructions() != '\0') {
       throw InputError(fmt::format("this build uses {} instructions, and this processor has none",
                                    cpu::MissingInstructions()),
@@ -104,7 +117,7 @@ class CpuDevice : public Device {
   Software software() const override { return DescribeSoftware(); }
 
   std::unique_ptr<Workload> Prepare(const Work& work) override {
-    return MakeCpuWorkload(work, cold_bytes_);
+    return MakeCpuWorkload(work, cold_bytes_, memory_);
   }
 
   Timing Time(Workload& workload, int repeats) override {
@@ -137,12 +150,13 @@ class CpuDevice : public Device {
   }
 
   std::unique_ptr<Workload> PrepareRoundTrip(Bytes bytes) override {
-    return std::make_unique<RoundTrip>(bytes, cold_bytes_,
-                                       std::vector<int>{cores_[cores_.size() > 1 ? 1 : 0]});
+    return std::make_unique<RoundTrip>(
+        bytes, cold_bytes_, std::vector<int>{cores_[cores_.size() > 1 ? 1 : 0]}, memory_);
   }
 
  private:
   Bytes cold_bytes_;
+  OperandMemory memory_;
   Machine machine_;  // as it is before this thread is pinned
   std::vector<int> cores_;
 };
@@ -150,7 +164,7 @@ class CpuDevice : public Device {
 }  // namespace
 
 Bytes ColdBytes(const Machine& machine) {
-  return std::clamp<Bytes>(2 * LargestCache(machine), Bytes{16} << 20, Bytes{256} << 20);
+  return std::clamp<Bytes>(3 * LargestCache(machine), Bytes{16} << 20, Bytes{256} << 20);
 }
 
 std::unique_ptr<Device> MakeCpuDevice(Bytes cold_bytes) {

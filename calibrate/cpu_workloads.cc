@@ -27,43 +27,23 @@ using cpu::Matrix;
 constexpr Bytes kFloat = sizeof(float);
 constexpr int64_t kLine = 16;  // floats of a cache line
 
-// Numbers between -1 and 1, the same for everybody: no kernel here is faster or slower for other
-// ordinary numbers, and zeros or denormals would be.
-const std::vector<float>& Pattern() {
-  static const std::vector<float>* const pattern = [] {
-    auto* numbers = new std::vector<float>(size_t{1} << 18);
-    std::mt19937 random(20240607);
-    std::uniform_real_distribution<float> between(-1, 1);
-    for (float& number : *numbers) number = between(random);
-    return numbers;
-  }();
-  return *pattern;
-}
-
 // Sets of operands, each cut from one piece of memory, used in turn.
 class OperandSets {
  public:
-  OperandSets(std::vector<int64_t> sizes, Bytes cold_bytes) : sizes_(std::move(sizes)) {
+  OperandSets(std::vector<int64_t> sizes, Bytes cold_bytes, OperandMemory& memory)
+      : sizes_(std::move(sizes)) {
     // Apart by an odd number of cache lines: operands at equal places of their pages would
     // compete for the same lines of a cache.
     for (int64_t& size : sizes_) size = (size + kLine - 1) / kLine * kLine + 5 * kLine;
     for (const int64_t size : sizes_) stride_ += size;
     sets_ = std::max<int64_t>(1, cold_bytes / (stride_ * kFloat));
-    const int64_t size = sets_ * stride_;
-    storage_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(size + kLine));
-    begin_ = storage_.get();
-    while (reinterpret_cast<uintptr_t>(begin_) % (kLine * kFloat) != 0) ++begin_;
-    const std::vector<float>& pattern = Pattern();
-    const auto length = static_cast<int64_t>(pattern.size());
-    for (int64_t at = 0; at < size; at += length) {
-      std::copy_n(pattern.begin(), std::min(length, size - at), begin_ + at);
-    }
+    storage_ = memory.Borrow(sets_ * stride_);
   }
 
   void Next() { set_ = set_ + 1 == sets_ ? 0 : set_ + 1; }
 
   float* operator[](size_t operand) {
-    float* at = begin_ + set_ * stride_;
+    float* at = storage_.get() + set_ * stride_;
     for (size_t i = 0; i < operand; ++i) at += sizes_[i];
     return at;
   }
@@ -77,8 +57,7 @@ class OperandSets {
 
  private:
   std::vector<int64_t> sizes_;
-  std::unique_ptr<float[]> storage_;  // not a vector, which would write it once more
-  float* begin_ = nullptr;
+  OperandMemory::Loan storage_;
   int64_t stride_ = 0;
   int64_t sets_ = 0;
   int64_t set_ = 0;
@@ -123,9 +102,10 @@ class EmptyWorkload : public Workload {
 
 struct Prepare {
   Bytes cold;
+  OperandMemory& memory;
 
   std::unique_ptr<Workload> operator()(const Gemm& g) const {
-    OperandSets sets({g.m * g.k, g.k * g.n, g.m * g.n}, cold);
+    OperandSets sets({g.m * g.k, g.k * g.n, g.m * g.n}, cold, memory);
     switch (g.use) {
       case Gemm::Use::kForward:
         return On(std::move(sets), [g](OperandSets& s) {
@@ -157,7 +137,7 @@ struct Prepare {
     const int64_t kv = a.batch * a.sequence * a.kv_heads * a.head_dim;
     const int64_t sums = a.batch * a.sequence * a.heads;
     std::vector<float> workspace(static_cast<size_t>(cpu::AttentionWorkspace(shape)));
-    OperandSets sets({q, kv, kv, q, sums, q, q, kv, kv}, cold);
+    OperandSets sets({q, kv, kv, q, sums, q, q, kv, kv}, cold, memory);
     const bool backward = a.backward;
     const int64_t batch = a.batch;
     return On(std::move(sets), [=](OperandSets& s) mutable {
@@ -184,7 +164,9 @@ struct Prepare {
 
   std::unique_ptr<Workload> operator()(const Norm& n) const {
     const int64_t size = n.rows * n.width;
-    OperandSets sets({size, size, size, n.width, n.width, n.rows}, cold);
+    // Only what is used: a part of a set that is never touched does not displace the others.
+    const bool forms_dx = n.part == Norm::Part::kBackward || n.part == Norm::Part::kInputGrad;
+    OperandSets sets({size, size, forms_dx ? size : 0, n.width, n.width, n.rows}, cold, memory);
     return On(std::move(sets), [n](OperandSets& s) {
       const Matrix x(s[0], n.rows, n.width);
       const Matrix y(s[1], n.rows, n.width);
@@ -202,7 +184,7 @@ struct Prepare {
   // As SwiGLU's forward: two tensors in, one out.
   std::unique_ptr<Workload> operator()(const Elementwise& e) const {
     const int64_t size = std::max<int64_t>(1, e.bytes_moved / (3 * kFloat));
-    return On(OperandSets({size, size, size}, cold), [size](OperandSets& s) {
+    return On(OperandSets({size, size, size}, cold, memory), [size](OperandSets& s) {
       cpu::SwigluForward(Matrix(s[0], 1, size), Matrix(s[1], 1, size), Matrix(s[2], 1, size));
     });
   }
@@ -216,9 +198,9 @@ struct Prepare {
     for (int32_t& token : tokens) {
       token = static_cast<int32_t>(random() % static_cast<uint32_t>(vocabulary));
     }
-    return On(OperandSets({e.tokens * e.width}, cold),
+    return On(OperandSets({e.tokens * e.width}, cold, memory),
               [e, vocabulary, tokens = std::move(tokens), at = size_t{0},
-               table_set = OperandSets({vocabulary * e.width}, 0)](OperandSets& s) mutable {
+               table_set = OperandSets({vocabulary * e.width}, 0, memory)](OperandSets& s) mutable {
                 const auto count = static_cast<size_t>(e.tokens);
                 at = at + 2 * count <= tokens.size() ? at + count : 0;
                 const std::span<const int32_t> chosen = std::span(tokens).subspan(at, count);
@@ -238,7 +220,7 @@ struct Prepare {
     for (int32_t& target : targets) {
       target = static_cast<int32_t>(random() % static_cast<uint32_t>(l.vocabulary));
     }
-    OperandSets sets({l.tokens * l.vocabulary, l.tokens, l.tokens}, cold);
+    OperandSets sets({l.tokens * l.vocabulary, l.tokens, l.tokens}, cold, memory);
     return On(std::move(sets), [l, targets = std::move(targets)](OperandSets& s) {
       const Matrix logits(s[0], l.tokens, l.vocabulary);
       if (l.backward) {
@@ -255,7 +237,7 @@ struct Prepare {
 
   std::unique_ptr<Workload> operator()(const OptimizerStep& step) const {
     const int64_t size = step.parameters;
-    OperandSets sets({size, size, size, size}, cold);
+    OperandSets sets({size, size, size, size}, cold, memory);
     sets.Clear(2);  // the moments; a second moment is never negative
     sets.Clear(3);
     return On(std::move(sets), [size, count = int64_t{0}](OperandSets& s) mutable {
@@ -275,8 +257,9 @@ struct Prepare {
 
 }  // namespace
 
-std::unique_ptr<Workload> MakeCpuWorkload(const Work& work, Bytes cold_bytes) {
-  return std::visit(Prepare{cold_bytes}, work);
+std::unique_ptr<Workload> MakeCpuWorkload(const Work& work, Bytes cold_bytes,
+                                          OperandMemory& memory) {
+  return std::visit(Prepare{cold_bytes, memory}, work);
 }
 
 }  // namespace spiritlevel

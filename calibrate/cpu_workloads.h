@@ -4,11 +4,13 @@
 #include <memory>
 
 #include "calibrate/device.h"
+#include "calibrate/operand_memory.h"
 
 namespace spiritlevel {
 
 // Several sets of operands that take `cold_bytes` together, or one where that is larger.
-// Thread-safe.
-std::unique_ptr<Workload> MakeCpuWorkload(const Work& work, Bytes cold_bytes);
+// They are lent by `memory`, which must outlive the workload. Thread-safe.
+std::unique_ptr<Workload> MakeCpuWorkload(const Work& work, Bytes cold_bytes,
+                                          OperandMemory& memory);
 
 }  // namespace spiritlevel

@@ -50,12 +50,28 @@ Range SizesOf(std::span<const FitPoint> points) {
 // Sizes a factor of this apart are told from each other.
 constexpr double kDifferent = 1.01;
 
-// About two points for each knot, and no more than one for every factor of 3 in size: a curve that
-// follows every point would follow the noise.
-int KnotsFor(const Range& range, size_t points) {
-  const double by_size = std::log(range.largest / range.smallest) / std::log(3.0) + 1;
+// About two points for each knot, and no more than one for every factor `apart` in size: a curve
+// that follows every point would follow the noise.
+int KnotsFor(const Range& range, size_t points, double apart) {
+  const double by_size = std::log(range.largest / range.smallest) / std::log(apart) + 1;
   const auto by_points = static_cast<double>(points) / 2 + 1;
   return std::max(2, static_cast<int>(std::min(by_size, by_points)));
+}
+
+// Sum of |predicted - measured| / measured over points that the fit was not made of. The ends stay
+// in, since neither form claims anything beyond the sizes measured.
+template <typename Fit>
+double DeviationOfLeftOut(std::span<const FitPoint> points, const Fit& fit) {
+  const Range range = SizesOf(points);
+  double deviation = 0;
+  for (size_t out = 0; out < points.size(); ++out) {
+    const FitPoint& point = points[out];
+    if (point.units <= range.smallest || point.units >= range.largest) continue;
+    std::vector<FitPoint> others(points.begin(), points.end());
+    others.erase(others.begin() + static_cast<int64_t>(out));
+    deviation += std::abs(fit(others).At(point.units) - point.ns) / point.ns;
+  }
+  return deviation;
 }
 
 // With its sum of relative deviations.
@@ -101,10 +117,10 @@ LinearFit FitLine(std::span<const FitPoint> points) {
   return {.base_ns = x(0) / column_scale(0), .per_unit_ns = x(1) / column_scale(1) / scale};
 }
 
-RateCurve FitRateCurve(std::span<const FitPoint> points) {
+RateCurve FitRateCurve(std::span<const FitPoint> points, double apart) {
   SPIRITLEVEL_CHECK(SufficeForFit(points), "a curve goes through two points");
   const Range range = SizesOf(points);
-  const int knots = KnotsFor(range, points.size());
+  const int knots = KnotsFor(range, points.size(), apart);
   const double step = std::log(range.largest / range.smallest) / (knots - 1);
   const auto count = static_cast<Eigen::Index>(points.size());
   // The logarithm of the rate at a size is a mean of those at the two knots beside it.
@@ -128,6 +144,27 @@ RateCurve FitRateCurve(std::span<const FitPoint> points) {
         {.units = range.smallest * std::exp(step * i), .ns_per_unit = std::exp(x(i))});
   }
   return curve;
+}
+
+SizeFit FitSizes(std::span<const FitPoint> points) {
+  // Fewer points cannot tell a bend from noise.
+  constexpr size_t kFewestForCurve = 6;
+  // More numbers must be worth it, and a line's two hold beyond the sizes measured too. Asked for
+  // less of the usual curve: one that follows noise is hardly worse than the line, while a line
+  // through a bend is much worse than the curve.
+  constexpr std::pair<double, double> kCurves[] = {{kUsuallyApart, 0.85}, {kCloselyApart, 0.75}};
+  SizeFit best{.line = FitLine(points)};
+  if (points.size() < kFewestForCurve) return best;
+  double deviation = DeviationOfLeftOut(points, FitLine);
+  for (const auto& [knots_apart, share] : kCurves) {
+    const double apart = knots_apart;
+    const auto fit = [apart](const std::vector<FitPoint>& p) { return FitRateCurve(p, apart); };
+    const double of_curve = DeviationOfLeftOut(points, fit);
+    if (of_curve >= share * deviation) continue;
+    best = {.curve = FitRateCurve(points, apart)};
+    deviation = of_curve;
+  }
+  return best;
 }
 
 GemmFit FitGemm(std::span<const GemmPoint> points) {

@@ -1,6 +1,6 @@
 // Fits: from samples to the few numbers of a model.
 //
-// Both minimise the sum of |predicted - measured| / measured: relative, since a size that takes
+// All minimise the sum of |predicted - measured| / measured: relative, since a size that takes
 // microseconds counts as much as one that takes seconds; and absolute values, not squares, since
 // then a few samples that somebody disturbed do not move the result (least absolute deviations, by
 // reweighted least squares).
@@ -20,9 +20,19 @@ struct FitPoint {
 // ns = base + units * per_unit, neither negative. Needs two different sizes.
 LinearFit FitLine(std::span<const FitPoint> points);
 
+// A factor in size between two knots of a curve: as a rate usually bends, and as it does where a
+// row outgrows a cache.
+inline constexpr double kUsuallyApart = 3;
+inline constexpr double kCloselyApart = 2;
+
 // A curve with knots evenly apart in the logarithm of the size, at most one for every two points.
 // Needs two different sizes.
-RateCurve FitRateCurve(std::span<const FitPoint> points);
+RateCurve FitRateCurve(std::span<const FitPoint> points, double apart = kUsuallyApart);
+
+// A line; or a curve, where that clearly does better at points it was not made of: each but the
+// smallest and the largest is left out in turn. Its knots are closer where that does better again.
+// Needs two different sizes.
+SizeFit FitSizes(std::span<const FitPoint> points);
 
 struct GemmPoint {
   Gemm gemm;

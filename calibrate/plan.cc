@@ -70,11 +70,34 @@ struct Sheet {
   bool held_out = false;
 };
 
+struct Size {
+  int64_t count;
+  int round;
+  bool held_out = false;
+};
+
 // Of a hidden state: tokens and width.
 constexpr Sheet kSheets[] = {
-    {64, 256, 0},   {512, 1024, 0},       {128, 512, 1},   {192, 320, 1, true},
-    {256, 1024, 1}, {384, 896, 1, true},  {1024, 1024, 1}, {768, 1280, 1, true},
-    {512, 4096, 2}, {320, 2304, 2, true}, {2048, 2048, 2}, {640, 5120, 2, true},
+    {64, 256, 0},   {512, 1024, 0},       {512, 512, 1},        {384, 320, 1, true},
+    {256, 2048, 1}, {384, 896, 1, true},  {256, 4096, 1},       {768, 1280, 1, true},
+    {128, 512, 2},  {320, 2304, 2, true}, {1024, 1024, 2},      {640, 5120, 2, true},
+    {512, 384, 2},  {1024, 768, 2},       {448, 3072, 2, true}, {1536, 640, 2, true},
+    {256, 8192, 2}, {1024, 2048, 2},      {512, 4096, 2},       {192, 6144, 2, true},
+    {768, 1536, 2}, {512, 3584, 2},       {128, 8192, 2},
+};
+
+// Of the queries and keys of each head: norms have narrow rows too.
+constexpr Sheet kHeadRows[] = {
+    {2048, 128, 1},
+    {4096, 64, 2},
+    {3072, 96, 2, true},
+};
+
+// Of bytes read and written.
+constexpr Size kStreams[] = {
+    {3 << 16, 0}, {3 << 21, 0},         {3 << 18, 1}, {700'000, 1, true},
+    {3 << 20, 1}, {4'000'000, 1, true}, {3 << 22, 1}, {11'000'000, 1, true},
+    {3 << 23, 2}, {9'000'000, 2, true}, {3 << 24, 2}, {39'000'000, 2, true},
 };
 
 // Of logits: tokens and vocabulary.
@@ -84,21 +107,17 @@ constexpr Sheet kLogits[] = {
     {512, 16384, 2}, {384, 12800, 2, true}, {384, 32000, 2}, {320, 28000, 2, true},
 };
 
-struct Size {
-  int64_t count;
-  int round;
-  bool held_out = false;
-};
-
 constexpr Size kParameters[] = {
-    {1 << 14, 0}, {1 << 20, 0},       {1 << 16, 1}, {100'000, 1, true},
-    {1 << 18, 1}, {500'000, 1, true}, {1 << 22, 1}, {3'000'000, 2, true},
+    {1 << 14, 0}, {1 << 20, 0},         {1 << 16, 1}, {100'000, 1, true},
+    {1 << 18, 1}, {500'000, 1, true},   {1 << 22, 1}, {3'000'000, 2, true},
+    {1 << 21, 2}, {1'300'000, 2, true},
 };
 
 constexpr Size kMessages[] = {
-    {1 << 8, 0},  {1 << 22, 0},         {1 << 12, 1}, {20'000, 1, true},
-    {1 << 16, 1}, {200'000, 1, true},   {1 << 19, 1}, {1'500'000, 1, true},
-    {1 << 20, 1}, {6'000'000, 2, true}, {1 << 24, 2},
+    {1 << 8, 0},  {1 << 22, 0},          {1 << 12, 1}, {20'000, 1, true},
+    {1 << 16, 1}, {200'000, 1, true},    {1 << 19, 1}, {1'500'000, 1, true},
+    {1 << 20, 1}, {6'000'000, 2, true},  {1 << 24, 2}, {700'000, 2, true},
+    {1 << 21, 2}, {12'000'000, 2, true}, {1 << 18, 2},
 };
 
 class Planner {
@@ -130,20 +149,28 @@ class Planner {
     }
   }
 
-  void AddNormAndEmbedding() {
-    for (const Sheet& s : kSheets) {
+  void AddNorms() {
+    const auto add = [this](const Sheet& s) {
       Norm norm{.rows = s.rows, .width = s.cols, .element = element_};
       AddKernel(Primitive::kNormForward, norm, s.round, s.held_out);
       norm.part = Norm::Part::kInputGrad;
-      AddKernel(Primitive::kNormBackward, norm, s.round, s.held_out);
+      AddKernel(Primitive::kNormInputGrad, norm, s.round, s.held_out);
       norm.part = Norm::Part::kWeightGrad;
-      AddKernel(Primitive::kNormBackward, norm, s.round, s.held_out);
-      AddKernel(Primitive::kElementwise, Elementwise{.bytes_moved = 3 * element_ * s.rows * s.cols},
-                s.round, s.held_out);
+      AddKernel(Primitive::kNormWeightGrad, norm, s.round, s.held_out);
+    };
+    for (const Sheet& s : kSheets) add(s);
+    for (const Sheet& s : kHeadRows) add(s);
+  }
+
+  void AddEmbeddingAndElementwise() {
+    for (const Sheet& s : kSheets) {
       Embedding embedding{.tokens = s.rows, .width = s.cols, .element = element_};
       AddKernel(Primitive::kEmbeddingForward, embedding, s.round, s.held_out);
       embedding.backward = true;
       AddKernel(Primitive::kEmbeddingBackward, embedding, s.round, s.held_out);
+    }
+    for (const Size& s : kStreams) {
+      AddKernel(Primitive::kElementwise, Elementwise{.bytes_moved = s.count}, s.round, s.held_out);
     }
   }
 
@@ -183,10 +210,12 @@ class Planner {
 
  private:
   void AddKernel(Primitive primitive, const Kernel& kernel, int round, bool held_out) {
+    const int64_t rows = RowsOf(kernel);
     const double flops = Flops(kernel);
     Add({.primitive = primitive,
          .work = kernel,
-         .units = flops > 0 ? flops : static_cast<double>(BytesMoved(kernel)),
+         .units = flops > 0 ? flops : static_cast<double>(BytesMoved(kernel) / rows),
+         .rows = rows,
          .what = ToString(kernel),
          .held_out = held_out,
          .round = round});
@@ -208,7 +237,8 @@ std::vector<PlannedWork> MakePlan(bool quick, Bytes element) {
   Planner planner(quick, element);
   planner.AddLayers();
   planner.AddAttention();
-  planner.AddNormAndEmbedding();
+  planner.AddNorms();
+  planner.AddEmbeddingAndElementwise();
   planner.AddLoss();
   planner.AddOptimizerAndMessages();
   return planner.Take();

@@ -12,7 +12,8 @@ namespace spiritlevel {
 struct PlannedWork {
   Primitive primitive = Primitive::kGemmForward;
   Work work;         // not used for a hand-over, whose size is `units`
-  double units = 0;  // as the primitive's fit counts
+  double units = 0;  // as the primitive's fit counts; of one row where there are more
+  int64_t rows = 1;
   std::string what;
   // Measured like the others and kept from the fit: how well it predicts is judged by these.
   bool held_out = false;

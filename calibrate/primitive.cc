@@ -1,6 +1,7 @@
 #include "calibrate/primitive.h"
 
 #include <array>
+#include <utility>
 
 #include "base/check.h"
 
@@ -18,15 +19,18 @@ constexpr std::array<PrimitiveInfo, kNumPrimitives> kPrimitives = {{
      "softmax(Q K^T) V by tiles, without projections and rotation; FLOP under the mask"},
     {P::kAttentionBackward, "attention_backward", "FLOP",
      "dQ, dK and dV, scores made again by tiles; FLOP are twice those of the forward"},
-    {P::kNormForward, "norm_forward", "byte", "RMSNorm; bytes of its input and output"},
-    {P::kNormBackward, "norm_backward", "byte",
-     "RMSNorm, input and weight gradient each by itself; bytes of inputs and outputs"},
+    {P::kNormForward, "norm_forward", "byte of a row",
+     "one row of RMSNorm; bytes of its input and output"},
+    {P::kNormInputGrad, "norm_input_grad", "byte of a row",
+     "one row of RMSNorm, gradient of its input alone; bytes of inputs and outputs"},
+    {P::kNormWeightGrad, "norm_weight_grad", "byte of a row",
+     "one row of RMSNorm, gradient of its weights alone; bytes of inputs"},
     {P::kElementwise, "elementwise", "byte",
      "SwiGLU forward, which stands for what streams through memory; bytes read and written"},
-    {P::kEmbeddingForward, "embedding_forward", "byte",
-     "rows copied from a large table; bytes read and written"},
-    {P::kEmbeddingBackward, "embedding_backward", "byte",
-     "gradients added to rows of a large table; bytes read and written"},
+    {P::kEmbeddingForward, "embedding_forward", "byte of a row",
+     "one row copied from a large table; bytes read and written"},
+    {P::kEmbeddingBackward, "embedding_backward", "byte of a row",
+     "a gradient added to one row of a large table; bytes read and written"},
     {P::kLossForward, "loss_forward", "byte",
      "cross entropy of logits that are there, without the product of the head; bytes of logits"},
     {P::kLossBackward, "loss_backward", "byte",
@@ -37,7 +41,7 @@ constexpr std::array<PrimitiveInfo, kNumPrimitives> kPrimitives = {{
      "one way of a tensor between two ranks, half of a round trip: signals and a copy, cold"},
 }};
 
-LinearFit DeviceProfile::*MemberOf(P primitive) {
+SizeFit DeviceProfile::*MemberOf(P primitive) {
   switch (primitive) {
     case P::kAttentionForward:
       return &DeviceProfile::attention_forward;
@@ -45,8 +49,10 @@ LinearFit DeviceProfile::*MemberOf(P primitive) {
       return &DeviceProfile::attention_backward;
     case P::kNormForward:
       return &DeviceProfile::norm_forward;
-    case P::kNormBackward:
-      return &DeviceProfile::norm_backward;
+    case P::kNormInputGrad:
+      return &DeviceProfile::norm_input_grad;
+    case P::kNormWeightGrad:
+      return &DeviceProfile::norm_weight_grad;
     case P::kElementwise:
       return &DeviceProfile::elementwise;
     case P::kEmbeddingForward:
@@ -57,12 +63,13 @@ LinearFit DeviceProfile::*MemberOf(P primitive) {
       return &DeviceProfile::loss_forward;
     case P::kLossBackward:
       return &DeviceProfile::loss_backward;
-    case P::kOptimizer:
-      return &DeviceProfile::optimizer;
     default:
       return nullptr;
   }
 }
+
+// The first three primitives are the uses of a product, in the same order.
+size_t UseOf(P primitive) { return static_cast<size_t>(primitive); }
 
 }  // namespace
 
@@ -81,45 +88,48 @@ const PrimitiveInfo* FindPrimitive(std::string_view name) {
   return nullptr;
 }
 
-bool HasCurve(P primitive) { return primitive <= P::kGemmWeightGrad; }
+bool IsProduct(P primitive) { return primitive <= P::kGemmWeightGrad; }
 
-// The first three primitives are the uses of a product, in the same order.
-RateCurve& CurveOf(DeviceProfile* profile, P primitive) {
-  SPIRITLEVEL_CHECK(HasCurve(primitive), "only products have a curve");
-  return profile->gemm[static_cast<size_t>(primitive)];
-}
+bool MayBeLine(P primitive) { return !IsProduct(primitive); }
 
-const RateCurve& CurveOf(const DeviceProfile& profile, P primitive) {
-  SPIRITLEVEL_CHECK(HasCurve(primitive), "only products have a curve");
-  return profile.gemm[static_cast<size_t>(primitive)];
-}
+bool MayBeCurve(P primitive) { return primitive != P::kOptimizer && primitive != P::kHandOver; }
 
-GemmPadding& PaddingOf(DeviceProfile* profile, P primitive) {
-  SPIRITLEVEL_CHECK(HasCurve(primitive), "only products have a padding");
-  return profile->gemm_padding[static_cast<size_t>(primitive)];
-}
-
-const GemmPadding& PaddingOf(const DeviceProfile& profile, P primitive) {
-  SPIRITLEVEL_CHECK(HasCurve(primitive), "only products have a padding");
-  return profile.gemm_padding[static_cast<size_t>(primitive)];
-}
-
-LinearFit LineOf(const DeviceProfile& profile, P primitive) {
-  if (primitive == P::kHandOver) {
-    return {.base_ns = profile.transfer_latency_ns, .per_unit_ns = profile.transfer_ns_per_byte};
+SizeFit FitOf(const DeviceProfile& profile, P primitive) {
+  if (IsProduct(primitive)) {
+    return {.line = {}, .curve = profile.gemm[UseOf(primitive)]};
   }
-  SPIRITLEVEL_CHECK(!HasCurve(primitive), "products have a curve");
+  if (primitive == P::kHandOver) {
+    return {.line = {.base_ns = profile.transfer_latency_ns,
+                     .per_unit_ns = profile.transfer_ns_per_byte},
+            .curve = {}};
+  }
+  if (primitive == P::kOptimizer) return {.line = profile.optimizer, .curve = {}};
   return profile.*MemberOf(primitive);
 }
 
-void SetLine(DeviceProfile* profile, P primitive, const LinearFit& line) {
-  SPIRITLEVEL_CHECK(!HasCurve(primitive), "products have a curve");
-  if (primitive == P::kHandOver) {
-    profile->transfer_latency_ns = line.base_ns;
-    profile->transfer_ns_per_byte = line.per_unit_ns;
-    return;
+void SetFit(DeviceProfile* profile, P primitive, SizeFit fit) {
+  SPIRITLEVEL_CHECK(fit.is_curve() ? MayBeCurve(primitive) : MayBeLine(primitive),
+                    "a fit is of a form that its primitive may have");
+  if (IsProduct(primitive)) {
+    profile->gemm[UseOf(primitive)] = std::move(fit.curve);
+  } else if (primitive == P::kHandOver) {
+    profile->transfer_latency_ns = fit.line.base_ns;
+    profile->transfer_ns_per_byte = fit.line.per_unit_ns;
+  } else if (primitive == P::kOptimizer) {
+    profile->optimizer = fit.line;
+  } else {
+    profile->*MemberOf(primitive) = std::move(fit);
   }
-  profile->*MemberOf(primitive) = line;
+}
+
+GemmPadding PaddingOf(const DeviceProfile& profile, P primitive) {
+  SPIRITLEVEL_CHECK(IsProduct(primitive), "only products have a padding");
+  return profile.gemm_padding[UseOf(primitive)];
+}
+
+void SetPadding(DeviceProfile* profile, P primitive, const GemmPadding& padding) {
+  SPIRITLEVEL_CHECK(IsProduct(primitive), "only products have a padding");
+  profile->gemm_padding[UseOf(primitive)] = padding;
 }
 
 }  // namespace spiritlevel

@@ -16,7 +16,8 @@ enum class Primitive : uint8_t {
   kAttentionForward,
   kAttentionBackward,
   kNormForward,
-  kNormBackward,
+  kNormInputGrad,
+  kNormWeightGrad,
   kElementwise,
   kEmbeddingForward,
   kEmbeddingBackward,
@@ -25,7 +26,7 @@ enum class Primitive : uint8_t {
   kOptimizer,
   kHandOver,
 };
-inline constexpr int kNumPrimitives = 14;
+inline constexpr int kNumPrimitives = 15;
 
 struct PrimitiveInfo {
   Primitive primitive;
@@ -38,14 +39,18 @@ std::span<const PrimitiveInfo> Primitives();
 const PrimitiveInfo& InfoOf(Primitive primitive);
 const PrimitiveInfo* FindPrimitive(std::string_view name);  // null if there is none
 
-// Products have a curve, all others a line.
-bool HasCurve(Primitive primitive);
+// What may describe a primitive's time: of products, a curve over their padded size; a line of what
+// is added up from parts, which are a message's latency and bandwidth and the optimizer's steps of
+// several stages; of all others, either.
+bool MayBeLine(Primitive primitive);
+bool MayBeCurve(Primitive primitive);
 
-RateCurve& CurveOf(DeviceProfile* profile, Primitive primitive);
-const RateCurve& CurveOf(const DeviceProfile& profile, Primitive primitive);
-GemmPadding& PaddingOf(DeviceProfile* profile, Primitive primitive);
-const GemmPadding& PaddingOf(const DeviceProfile& profile, Primitive primitive);
-LinearFit LineOf(const DeviceProfile& profile, Primitive primitive);
-void SetLine(DeviceProfile* profile, Primitive primitive, const LinearFit& line);
+SizeFit FitOf(const DeviceProfile& profile, Primitive primitive);
+void SetFit(DeviceProfile* profile, Primitive primitive, SizeFit fit);
+
+// Of products only.
+bool IsProduct(Primitive primitive);
+GemmPadding PaddingOf(const DeviceProfile& profile, Primitive primitive);
+void SetPadding(DeviceProfile* profile, Primitive primitive, const GemmPadding& padding);
 
 }  // namespace spiritlevel

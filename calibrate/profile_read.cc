@@ -168,10 +168,12 @@ class Reader {
 
   void ReadPrimitive(Primitive primitive, const std::string& way, const pb::Primitive& in,
                      Calibration* c) const {
-    if (HasCurve(primitive)) {
-      ReadCurve(primitive, way, in, &c->profile);
-    } else {
-      ReadLine(primitive, way, in, &c->profile);
+    CheckForm(primitive, way, in);
+    SetFit(&c->profile, primitive,
+           in.has_curve() ? SizeFit{.curve = ReadCurve(way + ".curve", in.curve())}
+                          : SizeFit{.line = ReadLine(way + ".line", in.line())});
+    if (IsProduct(primitive)) {
+      SetPadding(&c->profile, primitive, ReadPadding(way + ".curve", in.curve()));
     }
     PrimitiveResult result{.primitive = primitive};
     result.fitted = Read(way + ".fitted", in.fitted());
@@ -183,45 +185,75 @@ class Reader {
     c->primitives.push_back(std::move(result));
   }
 
-  void ReadLine(Primitive primitive, const std::string& way, const pb::Primitive& in,
-                DeviceProfile* profile) const {
-    if (!in.has_line()) source_.Refuse(way + ".line", "is missing", kMeasure);
-    const std::string line = way + ".line";
-    SetLine(profile, primitive,
-            {.base_ns = Required(line, "base_ns", in.line().has_base_ns(), in.line().base_ns()),
-             .per_unit_ns = Required(line, "ns_per_unit", in.line().has_ns_per_unit(),
-                                     in.line().ns_per_unit())});
+  // One of the two, and one that the primitive may have.
+  void CheckForm(Primitive primitive, const std::string& way, const pb::Primitive& in) const {
+    const std::string_view name = InfoOf(primitive).name;
+    if (in.has_line() && !MayBeLine(primitive)) {
+      source_.Refuse(way + ".line", fmt::format("{} has no line", name), "give its curve");
+    }
+    if (in.has_curve() && !MayBeCurve(primitive)) {
+      source_.Refuse(way + ".curve", fmt::format("{} has no curve", name),
+                     "give its line: base_ns and ns_per_unit");
+    }
+    if (in.has_line() && in.has_curve()) {
+      source_.Refuse(way + ".curve", fmt::format("{} has a line too", name), "keep one of the two");
+    }
+    if (in.has_line() || in.has_curve()) {
+      if (!IsProduct(primitive) && HasPadding(in.curve())) {
+        source_.Refuse(way + ".curve", fmt::format("{} has no padding", name),
+                       "leave out pad_m, pad_n and pad_k, which are for matrix products");
+      }
+      return;
+    }
+    if (!MayBeLine(primitive)) {
+      source_.Refuse(way + ".curve", fmt::format("of {} is missing", name), kMeasure);
+    }
+    source_.Refuse(way + ".line", fmt::format("of {} is missing", name), kMeasure);
   }
 
-  void ReadCurve(Primitive primitive, const std::string& way, const pb::Primitive& in,
-                 DeviceProfile* profile) const {
-    const std::string curve = way + ".curve";
-    if (in.curve().point_size() == 0) source_.Refuse(curve, "has no points", kMeasure);
-    PaddingOf(profile, primitive) = {.m = Number(curve, "pad_m", in.curve().pad_m()),
-                                     .n = Number(curve, "pad_n", in.curve().pad_n()),
-                                     .k = Number(curve, "pad_k", in.curve().pad_k())};
-    std::vector<RateCurve::Point>& points = CurveOf(profile, primitive).points;
-    for (int i = 0; i < in.curve().point_size(); ++i) {
+  static bool HasPadding(const pb::Curve& in) {
+    return in.has_pad_m() || in.has_pad_n() || in.has_pad_k();
+  }
+
+  LinearFit ReadLine(const std::string& line, const pb::Line& in) const {
+    return {.base_ns = Required(line, "base_ns", in.has_base_ns(), in.base_ns()),
+            .per_unit_ns = Required(line, "ns_per_unit", in.has_ns_per_unit(), in.ns_per_unit())};
+  }
+
+  GemmPadding ReadPadding(const std::string& curve, const pb::Curve& in) const {
+    return {.m = Number(curve, "pad_m", in.pad_m()),
+            .n = Number(curve, "pad_n", in.pad_n()),
+            .k = Number(curve, "pad_k", in.pad_k())};
+  }
+
+  RateCurve ReadCurve(const std::string& curve, const pb::Curve& in) const {
+    if (in.point_size() == 0) source_.Refuse(curve, "has no points", kMeasure);
+    RateCurve read;
+    for (int i = 0; i < in.point_size(); ++i) {
       const std::string point = fmt::format("{}.point[{}]", curve, i);
-      const double units = Number(point, "units", in.curve().point(i).units());
-      const double rate = Number(point, "ns_per_unit", in.curve().point(i).ns_per_unit());
+      const double units = Number(point, "units", in.point(i).units());
+      const double rate = Number(point, "ns_per_unit", in.point(i).ns_per_unit());
       if (rate <= 0) source_.Refuse(point + ".ns_per_unit", "is not above 0", kMeasure);
-      if (units <= (points.empty() ? 0 : points.back().units)) {
+      if (units <= (read.points.empty() ? 0 : read.points.back().units)) {
         source_.Refuse(point + ".units", "does not ascend", "sort the points by their size");
       }
-      points.push_back({.units = units, .ns_per_unit = rate});
+      read.points.push_back({.units = units, .ns_per_unit = rate});
     }
+    return read;
   }
 
   Measurement Read(Primitive primitive, const std::string& way, const pb::Measurement& in) const {
-    Measurement m{
-        .what = in.what(), .units = Number(way, "units", in.units()), .held_out = in.held_out()};
-    if (HasCurve(primitive) && in.has_shape()) {
+    Measurement m{.what = in.what(),
+                  .units = Number(way, "units", in.units()),
+                  .rows = in.has_rows() ? in.rows() : 1,
+                  .held_out = in.held_out()};
+    if (IsProduct(primitive) && in.has_shape()) {
       m.gemm = Gemm{.m = in.shape().m(),
                     .n = in.shape().n(),
                     .k = in.shape().k(),
                     .use = static_cast<Gemm::Use>(primitive)};
     }
+    if (m.rows < 1) source_.Refuse(way + ".rows", "is below 1", "leave it out for one row");
     m.predicted_ns = Number(way, "predicted_ns", in.predicted_ns());
     m.revisit_ns = Number(way, "revisit_ns", in.revisit_ns());
     m.samples = Read(way + ".samples", in.samples());

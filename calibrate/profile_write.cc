@@ -64,6 +64,7 @@ void Fill(const Errors& errors, pb::Errors* out) {
 void Fill(const Measurement& m, pb::Measurement* out) {
   out->set_what(m.what);
   out->set_units(m.units);
+  if (m.rows != 1) out->set_rows(m.rows);
   out->set_held_out(m.held_out);
   if (m.gemm) {
     out->mutable_shape()->set_m(m.gemm->m);
@@ -75,10 +76,7 @@ void Fill(const Measurement& m, pb::Measurement* out) {
   Fill(m.samples, out->mutable_samples());
 }
 
-void FillCurve(const RateCurve& curve, const GemmPadding& padding, pb::Curve* out) {
-  out->set_pad_m(padding.m);
-  out->set_pad_n(padding.n);
-  out->set_pad_k(padding.k);
+void Fill(const RateCurve& curve, pb::Curve* out) {
   for (const RateCurve::Point& point : curve.points) {
     pb::Point* const one = out->add_point();
     one->set_units(point.units);
@@ -91,13 +89,18 @@ void Fill(const DeviceProfile& profile, const PrimitiveResult& result, pb::Primi
   out->set_name(std::string(info.name));
   out->set_unit(std::string(info.unit));
   out->set_contains(std::string(info.contains));
-  if (HasCurve(info.primitive)) {
-    FillCurve(CurveOf(profile, info.primitive), PaddingOf(profile, info.primitive),
-              out->mutable_curve());
+  const SizeFit fit = FitOf(profile, info.primitive);
+  if (fit.is_curve()) {
+    Fill(fit.curve, out->mutable_curve());
   } else {
-    const LinearFit line = LineOf(profile, info.primitive);
-    out->mutable_line()->set_base_ns(line.base_ns);
-    out->mutable_line()->set_ns_per_unit(line.per_unit_ns);
+    out->mutable_line()->set_base_ns(fit.line.base_ns);
+    out->mutable_line()->set_ns_per_unit(fit.line.per_unit_ns);
+  }
+  if (IsProduct(info.primitive)) {
+    const GemmPadding padding = PaddingOf(profile, info.primitive);
+    out->mutable_curve()->set_pad_m(padding.m);
+    out->mutable_curve()->set_pad_n(padding.n);
+    out->mutable_curve()->set_pad_k(padding.k);
   }
   Fill(result.fitted, out->mutable_fitted());
   Fill(result.held_out, out->mutable_held_out());

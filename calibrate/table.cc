@@ -12,17 +12,20 @@ double Percent(double share) { return 100 * share; }
 // What the largest measured shapes reach: "93.1 GFLOP/s", "24.9 GB/s", "0.96 G/s".
 std::string Speed(const DeviceProfile& profile, const PrimitiveResult& result) {
   const PrimitiveInfo& info = InfoOf(result.primitive);
-  const double ns_per_unit = HasCurve(result.primitive)
-                                 ? CurveOf(profile, result.primitive).points.back().ns_per_unit
-                                 : LineOf(profile, result.primitive).per_unit_ns;
+  const SizeFit fit = FitOf(profile, result.primitive);
+  const double ns_per_unit =
+      fit.is_curve() ? fit.curve.points.back().ns_per_unit : fit.line.per_unit_ns;
   if (ns_per_unit <= 0) return "-";
-  const char* const unit = info.unit == "FLOP" ? "GFLOP/s" : info.unit == "byte" ? "GB/s" : "G/s";
+  const char* const unit = info.unit == "FLOP"             ? "GFLOP/s"
+                           : info.unit.starts_with("byte") ? "GB/s"
+                                                           : "G/s";
   return fmt::format("{:.4g} {}", 1 / ns_per_unit, unit);
 }
 
 std::string Base(const DeviceProfile& profile, Primitive primitive) {
-  if (HasCurve(primitive)) return "curve";
-  return FormatTime(static_cast<TimeNs>(LineOf(profile, primitive).base_ns + 0.5));
+  const SizeFit fit = FitOf(profile, primitive);
+  if (fit.is_curve()) return "curve";
+  return FormatTime(static_cast<TimeNs>(fit.line.base_ns + 0.5));
 }
 
 std::string HeldOut(const Errors& errors) {
@@ -55,11 +58,14 @@ std::string CalibrationTable(const Calibration& c) {
                         Base(c.profile, result.primitive), Percent(WidestSpread(result)),
                         HeldOut(result.held_out));
   }
+  const Errors held_out = InTotal(c, /*held_out=*/true);
+  text += fmt::format("{:<20}{:>7}{:>17}{:>12}{:>10}{:>18}\n", "in all",
+                      InTotal(c, /*held_out=*/false).count + held_out.count, "", "", "",
+                      HeldOut(held_out));
   text += fmt::format("{:<20}{:>7}{:>17}{:>12}{:>8.1f} %\n", "launch of an op", "", "",
                       FormatTime(static_cast<TimeNs>(c.profile.launch_ns + 0.5)),
                       Percent(c.launch.spread));
   text += Slowdowns(c);
-  const Errors held_out = InTotal(c, /*held_out=*/true);
   if (held_out.count > 0) {
     text += fmt::format(
         "{} shapes that no fit has seen are predicted within {:.1f} % (half of them) and {:.1f} % "

@@ -84,7 +84,10 @@ struct CalibrateCommand {
     Warn(CalibrationWarnings(calibration));
     if (output == "-") return;
     Print(CalibrationTable(calibration));
-    Print(fmt::format("Wrote {}\n", output));
+    Print(fmt::format(
+        "Wrote {0}\n"
+        "To use it: spiritlevel compare scenarios/tinyllama-p4-m16.textproto --profile {0}\n",
+        output));
   }
 
   void CheckBackend() const {

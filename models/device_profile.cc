@@ -26,29 +26,41 @@ struct NanosecondsOn {
     return (a.backward ? profile.attention_backward : profile.attention_forward).At(Flops(a));
   }
   double operator()(const Norm& n) const {
-    const bool forward = n.part == Norm::Part::kForward;
-    return (forward ? profile.norm_forward : profile.norm_backward).At(Moved(n));
+    switch (n.part) {
+      case Norm::Part::kForward:
+        return OfRows(profile.norm_forward, n);
+      case Norm::Part::kInputGrad:
+        return OfRows(profile.norm_input_grad, n);
+      case Norm::Part::kWeightGrad:
+        return OfRows(profile.norm_weight_grad, n);
+      case Norm::Part::kBackward:
+        break;
+    }
+    Norm half = n;
+    half.part = Norm::Part::kInputGrad;
+    const double input_grad = (*this)(half);
+    half.part = Norm::Part::kWeightGrad;
+    return input_grad + (*this)(half);
   }
   double operator()(const Elementwise& e) const { return profile.elementwise.At(Moved(e)); }
   double operator()(const Embedding& e) const {
-    return (e.backward ? profile.embedding_backward : profile.embedding_forward).At(Moved(e));
+    return OfRows(e.backward ? profile.embedding_backward : profile.embedding_forward, e);
   }
   double operator()(const Loss& l) const {
     return (l.backward ? profile.loss_backward : profile.loss_forward).At(Moved(l));
   }
 
   static double Moved(const Kernel& kernel) { return static_cast<double>(BytesMoved(kernel)); }
+  static double OfRows(const SizeFit& row, const Kernel& kernel) {
+    const auto rows = static_cast<double>(RowsOf(kernel));
+    return rows > 0 ? rows * row.At(Moved(kernel) / rows) : 0;
+  }
 };
 
 void CheckNumber(double value, std::string_view what, double least = 0) {
   if (std::isfinite(value) && value >= least) return;
   throw InputError(fmt::format("{}: {} is not a number from {}", what, value, least),
                    "measure again, or restore the file");
-}
-
-void CheckFit(const LinearFit& fit, std::string_view what) {
-  CheckNumber(fit.base_ns, fmt::format("{}.base_ns", what));
-  CheckNumber(fit.per_unit_ns, fmt::format("{}.per_unit_ns", what));
 }
 
 void CheckCurve(const RateCurve& curve, std::string_view what) {
@@ -64,6 +76,19 @@ void CheckCurve(const RateCurve& curve, std::string_view what) {
                        "measure again, or restore the file");
     }
     before = point.units;
+  }
+}
+
+void CheckLine(const LinearFit& line, std::string_view what) {
+  CheckNumber(line.base_ns, fmt::format("{}.base_ns", what));
+  CheckNumber(line.per_unit_ns, fmt::format("{}.per_unit_ns", what));
+}
+
+void CheckFit(const SizeFit& fit, std::string_view what) {
+  if (fit.is_curve()) {
+    CheckCurve(fit.curve, what);
+  } else {
+    CheckLine(fit.line, what);
   }
 }
 
@@ -99,13 +124,14 @@ void CheckProfile(const DeviceProfile& p) {
   CheckFit(p.attention_forward, "attention_forward");
   CheckFit(p.attention_backward, "attention_backward");
   CheckFit(p.norm_forward, "norm_forward");
-  CheckFit(p.norm_backward, "norm_backward");
+  CheckFit(p.norm_input_grad, "norm_input_grad");
+  CheckFit(p.norm_weight_grad, "norm_weight_grad");
   CheckFit(p.elementwise, "elementwise");
   CheckFit(p.embedding_forward, "embedding_forward");
   CheckFit(p.embedding_backward, "embedding_backward");
   CheckFit(p.loss_forward, "loss_forward");
   CheckFit(p.loss_backward, "loss_backward");
-  CheckFit(p.optimizer, "optimizer");
+  CheckLine(p.optimizer, "optimizer");
   CheckNumber(p.launch_ns, "launch_ns");
   CheckNumber(p.transfer_latency_ns, "transfer_latency_ns");
   CheckNumber(p.transfer_ns_per_byte, "transfer_ns_per_byte");

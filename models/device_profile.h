@@ -42,6 +42,18 @@ struct RateCurve {
   friend bool operator==(const RateCurve&, const RateCurve&) = default;
 };
 
+// Time by size: a line, or a curve where one rate does not hold for all sizes, as at the edge of a
+// cache.
+struct SizeFit {
+  LinearFit line{};
+  RateCurve curve{};  // where it has points, it holds and the line does not
+
+  bool is_curve() const { return !curve.points.empty(); }
+  double At(double units) const { return is_curve() ? curve.At(units) : line.At(units); }
+
+  friend bool operator==(const SizeFit&, const SizeFit&) = default;
+};
+
 // A thin product takes as long as one that is a little thicker, for operands are packed and results
 // written in blocks: its curve is asked for 2 (m + pad.m) (n + pad.n) (k + pad.k) FLOP.
 struct GemmPadding {
@@ -62,17 +74,20 @@ struct DeviceProfile {
   std::array<RateCurve, kNumGemmUses> gemm;
   std::array<GemmPadding, kNumGemmUses> gemm_padding{};
   // Unit: a FLOP as Flops() counts it.
-  LinearFit attention_forward;
-  LinearFit attention_backward;
+  SizeFit attention_forward;
+  SizeFit attention_backward;
+  // The time of one of RowsOf() rows; unit: a byte of that row, as BytesMoved() counts it. A norm's
+  // backward as one kernel is both its halves.
+  SizeFit norm_forward;
+  SizeFit norm_input_grad;
+  SizeFit norm_weight_grad;
+  SizeFit embedding_forward;
+  SizeFit embedding_backward;
   // Unit: a byte as BytesMoved() counts it.
-  LinearFit norm_forward;
-  LinearFit norm_backward;
-  LinearFit elementwise;
-  LinearFit embedding_forward;
-  LinearFit embedding_backward;
-  LinearFit loss_forward;
-  LinearFit loss_backward;
-  // Unit: a parameter of the rank.
+  SizeFit elementwise;
+  SizeFit loss_forward;
+  SizeFit loss_backward;
+  // Unit: a parameter of the rank. A line, for the step of a rank is a sum over its stages.
   LinearFit optimizer;
 
   double launch_ns = 0;            // of an op, once

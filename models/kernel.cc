@@ -55,6 +55,15 @@ struct BytesOf {
   }
 };
 
+struct RowsIn {
+  int64_t operator()(const Norm& n) const { return n.rows; }
+  int64_t operator()(const Embedding& e) const { return e.tokens; }
+  template <class Other>
+  int64_t operator()(const Other&) const {
+    return 1;
+  }
+};
+
 std::string_view Word(Gemm::Use use) {
   switch (use) {
     case Gemm::Use::kForward:
@@ -142,6 +151,8 @@ double AttendedPairs(const Attention& a) {
 double Flops(const Kernel& kernel) { return std::visit(FlopsOf{}, kernel); }
 
 Bytes BytesMoved(const Kernel& kernel) { return std::visit(BytesOf{}, kernel); }
+
+int64_t RowsOf(const Kernel& kernel) { return std::visit(RowsIn{}, kernel); }
 
 std::string ToString(const Kernel& kernel) { return std::visit(TextOf{}, kernel); }
 

@@ -103,6 +103,10 @@ double AttendedPairs(const Attention& attention);
 // Read and written at least; 0 for Gemm and Attention, which are not bound by it.
 Bytes BytesMoved(const Kernel& kernel);
 
+// Of a norm and an embedding, which take one row after the other: a cache holds a row of them or
+// does not, and each row costs something by itself. 1 for all others.
+int64_t RowsOf(const Kernel& kernel);
+
 std::string ToString(const Kernel& kernel);  // "gemm 4096 x 4096 x 1024 forward"
 
 }  // namespace spiritlevel

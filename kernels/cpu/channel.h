@@ -7,8 +7,9 @@
 //   Channel c;
 //   sender:    c.Start(bytes); ... ; c.Finish();     receiver:  c.Receive(buffer);
 //
-// A wait turns for some microseconds, then sleeps, so that more threads than cores make progress.
-// Close() wakes both sides for good; each call then returns false and moves nothing.
+// A wait turns for some microseconds, then gives its core to whoever wants it, for some
+// milliseconds, then sleeps, so that more threads than cores make progress. Close() wakes both
+// sides for good; each call then returns false and moves nothing.
 #pragma once
 
 #include <atomic>

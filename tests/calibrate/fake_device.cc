@@ -24,15 +24,35 @@ struct Nanoseconds {
   double operator()(const Attention& a) const {
     return (a.backward ? truth.attention_backward : truth.attention_forward).At(Flops(Kernel(a)));
   }
-  double operator()(const Kernel& kernel) const {
-    if (const auto* gemm = std::get_if<Gemm>(&kernel)) return (*this)(*gemm);
-    if (const auto* attention = std::get_if<Attention>(&kernel)) return (*this)(*attention);
-    return truth.bytes.At(static_cast<double>(BytesMoved(kernel)));
+  double operator()(const Norm& n) const {
+    switch (n.part) {
+      case Norm::Part::kForward:
+        return OfRows(truth.norm_forward, n);
+      case Norm::Part::kInputGrad:
+        return OfRows(truth.norm_input_grad, n);
+      case Norm::Part::kWeightGrad:
+        return OfRows(truth.norm_weight_grad, n);
+      case Norm::Part::kBackward:
+        break;
+    }
+    return 0;  // both halves are timed, never their sum
   }
+  double operator()(const Embedding& e) const { return OfRows(truth.embedding, e); }
+  double operator()(const Elementwise& e) const { return OfBytes(e); }
+  double operator()(const Loss& l) const { return OfBytes(l); }
+  double operator()(const Kernel& kernel) const { return std::visit(*this, kernel); }
   double operator()(const OptimizerStep& step) const {
     return truth.optimizer.At(static_cast<double>(step.parameters));
   }
   double operator()(const EmptyOp&) const { return truth.launch; }
+
+  double OfBytes(const Kernel& kernel) const {
+    return truth.bytes.At(static_cast<double>(BytesMoved(kernel)));
+  }
+  static double OfRows(const SizeFit& row, const Kernel& kernel) {
+    const auto rows = static_cast<double>(RowsOf(kernel));
+    return rows * row.At(static_cast<double>(BytesMoved(kernel)) / rows);
+  }
 };
 
 }  // namespace

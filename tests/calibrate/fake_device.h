@@ -16,7 +16,12 @@ struct FakeTruth {
   double thin = 16;         // rows that a product's m seems thicker
   LinearFit attention_forward{20'000, 0.02};
   LinearFit attention_backward{30'000, 0.025};
-  LinearFit bytes{500, 0.04};  // norm, elementwise, embedding, loss
+  LinearFit bytes{500, 0.04};  // elementwise, loss
+  // Of a row. Of both forms: rows of the input gradient outgrow a cache, by and by.
+  SizeFit norm_forward{.line = {20, 0.03}};
+  SizeFit norm_input_grad{.curve = {{{5e3, 0.04}, {80e3, 0.07}}}};
+  SizeFit norm_weight_grad{.line = {10, 0.05}};
+  SizeFit embedding{.line = {100, 0.04}};
   LinearFit optimizer{1'000, 1.5};
   LinearFit hand_over{900, 0.1};
   double launch = 50;

@@ -92,6 +92,58 @@ TEST(FitRateCurve, HasAscendingPointsEvenFromTwoSizes) {
   EXPECT_NEAR(curve.At(3e7), 3e5, 1);
 }
 
+std::vector<FitPoint> SamplesOf(const RateCurve& truth, double noise, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> off(-noise, noise);
+  std::vector<FitPoint> points;
+  for (int i = 0; i < 12; ++i) {
+    const double units = 1e5 * std::pow(2, i * 0.75);
+    points.push_back({units, truth.At(units) * (1 + off(random))});
+  }
+  return points;
+}
+
+TEST(FitSizes, IsTheLineThatWasPutIn) {
+  const LinearFit truth{500, 0.04};
+  const SizeFit fit = FitSizes(SamplesOf(truth, 0, 0, 1));
+  ASSERT_FALSE(fit.is_curve());
+  EXPECT_NEAR(fit.line.base_ns, truth.base_ns, 0.1);
+  EXPECT_NEAR(fit.line.per_unit_ns, truth.per_unit_ns, 1e-5);
+}
+
+// Noise may look like a bend; then the curve is as good as the line, so that little is lost.
+TEST(FitSizes, NoiseSeldomPassesForABend) {
+  const LinearFit truth{500, 0.04};
+  int curves = 0;
+  for (unsigned seed = 1; seed <= 50; ++seed) {
+    const SizeFit fit = FitSizes(SamplesOf(truth, 0.05, 0, seed));
+    curves += fit.is_curve();
+    for (double units = 1'000; units < 7e5; units *= 1.5) {
+      EXPECT_NEAR(fit.At(units) / truth.At(units), 1, 0.06) << units << ", seed " << seed;
+    }
+  }
+  EXPECT_LE(curves, 2);
+}
+
+// Half as fast as soon as nothing is left in a cache: no line is near both ends.
+TEST(FitSizes, IsACurveWhereACacheHasAnEdge) {
+  const RateCurve truth{{{3e5, 0.02}, {2.4e6, 0.04}}};
+  for (unsigned seed = 1; seed <= 20; ++seed) {
+    const SizeFit fit = FitSizes(SamplesOf(truth, 0.03, seed));
+    ASSERT_TRUE(fit.is_curve()) << "seed " << seed;
+    for (double units = 1.1e5; units < 2.5e7; units *= 1.7) {
+      EXPECT_NEAR(fit.At(units) / truth.At(units), 1, 0.15) << units << ", seed " << seed;
+    }
+  }
+}
+
+TEST(FitSizes, IsALineOfFewPoints) {
+  const RateCurve truth{{{4e5, 0.01}, {1.6e6, 0.04}}};
+  std::vector<FitPoint> points = SamplesOf(truth, 0, 1);
+  points.resize(4);
+  EXPECT_FALSE(FitSizes(points).is_curve());
+}
+
 std::vector<GemmPoint> GemmSamples(const GemmPadding& padding) {
   std::vector<GemmPoint> points;
   for (const PlannedWork& work : MakePlan(/*quick=*/false, 4)) {

@@ -57,18 +57,39 @@ TEST(Primitives, HaveNamesByWhichTheyAreFound) {
   EXPECT_EQ(FindPrimitive("gemm"), nullptr);
 }
 
-// A line set for one primitive is read back for it, and for no other.
-TEST(Primitives, EachHasALineOfItsOwn) {
+// A fit set for one primitive is read back for it, and for no other.
+TEST(Primitives, EachHasAFitOfItsOwn) {
+  const SizeFit line{.line = {.base_ns = 3, .per_unit_ns = 4}};
+  const SizeFit curve{.curve = {{{5, 6}}}};
   for (const PrimitiveInfo& info : Primitives()) {
-    if (HasCurve(info.primitive)) continue;
-    DeviceProfile profile;
-    SetLine(&profile, info.primitive, {.base_ns = 3, .per_unit_ns = 4});
-    for (const PrimitiveInfo& other : Primitives()) {
-      if (HasCurve(other.primitive)) continue;
-      EXPECT_EQ(LineOf(profile, other.primitive).base_ns == 3, &other == &info)
-          << info.name << " " << other.name;
+    EXPECT_TRUE(MayBeLine(info.primitive) || MayBeCurve(info.primitive)) << info.name;
+    for (const SizeFit& fit : {line, curve}) {
+      if (!(fit.is_curve() ? MayBeCurve(info.primitive) : MayBeLine(info.primitive))) continue;
+      DeviceProfile profile;
+      SetFit(&profile, info.primitive, fit);
+      for (const PrimitiveInfo& other : Primitives()) {
+        EXPECT_EQ(FitOf(profile, other.primitive) == fit, &other == &info)
+            << info.name << " " << other.name;
+      }
     }
   }
+}
+
+// Narrow and wide rows in small and large numbers: one that stands for the other would hide which
+// of the two a rate follows.
+TEST(Plan, RowsAndWidthsOfNormsAreNotTiedToEachOther) {
+  std::set<bool> wide_and_few;
+  std::set<bool> narrow_and_many;
+  for (const PlannedWork& work : MakePlan(/*quick=*/false, 4)) {
+    if (work.primitive != Primitive::kNormInputGrad) continue;
+    const Norm norm = std::get<Norm>(std::get<Kernel>(work.work));
+    EXPECT_EQ(work.rows, norm.rows);
+    EXPECT_EQ(work.units * static_cast<double>(work.rows), static_cast<double>(BytesMoved(norm)));
+    if (norm.width >= 2'048 && norm.rows <= 320) wide_and_few.insert(work.held_out);
+    if (norm.width <= 640 && norm.rows >= 1'024) narrow_and_many.insert(work.held_out);
+  }
+  EXPECT_EQ(wide_and_few.size(), 2u);
+  EXPECT_EQ(narrow_and_many.size(), 2u);
 }
 
 }  // namespace

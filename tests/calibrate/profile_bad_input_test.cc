@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +65,7 @@ TEST(BadProfile, NanAndInfinitiesAreRefusedWithTheirLine) {
                             "base_ns: ", std::string("base_ns: ") + bad + " # ");
     EXPECT_THAT(Complaint(text, ProfileFormat::kText),
                 MatchesRegex("p:" + std::to_string(LineOf(text, std::string(bad) + " # ")) +
-                             ": primitive\\[7\\]\\.line\\.base_ns: .* is no number from 0.*\n.*"))
+                             ": primitive\\[8\\]\\.line\\.base_ns: .* is no number from 0.*\n.*"))
         << bad;
   }
   for (const char* const bad : {"\"NaN\"", "\"Infinity\"", "-1"}) {
@@ -92,6 +93,61 @@ TEST(BadProfile, NumbersThatMakeNoSenseAreRefused) {
   EXPECT_THAT(Complaint(With(ProfileFormat::kText, "curve", "units: ", "units: 1e14 # "),
                         ProfileFormat::kText),
               HasSubstr("primitive[0].curve.point[1].units: does not ascend"));
+}
+
+// A typed-in profile whose primitive `name` is described by `fit`; all others are as they should
+// be.
+std::string TypedIn(std::string_view name, std::string_view fit) {
+  std::string text = "dtype: 'bf16' launch { ns: 5 } slowdown_all_cores: 1\n";
+  for (const PrimitiveInfo& info : Primitives()) {
+    const std::string_view good = IsProduct(info.primitive)
+                                      ? "curve { point { units: 1 ns_per_unit: 2 } }"
+                                      : "line { base_ns: 3 ns_per_unit: 0.5 }";
+    text +=
+        fmt::format("primitive {{ name: '{}' {} }}\n", info.name, info.name == name ? fit : good);
+  }
+  return text;
+}
+
+TEST(BadProfile, AFitIsALineOrACurveAndOneThatItsPrimitiveMayHave) {
+  constexpr const char* kLine = "line { base_ns: 1 ns_per_unit: 1 }";
+  constexpr const char* kCurve = "curve { point { units: 1 ns_per_unit: 2 } }";
+  const auto complaint = [](std::string_view name, std::string_view fit) {
+    return Complaint(TypedIn(name, fit), ProfileFormat::kText);
+  };
+  EXPECT_EQ(complaint("norm_input_grad", kLine), "accepted");
+  EXPECT_EQ(complaint("norm_input_grad", kCurve), "accepted");
+  EXPECT_THAT(complaint("norm_input_grad", ""),
+              HasSubstr("p:8: primitive[6].line: of norm_input_grad is missing"));
+  EXPECT_THAT(complaint("norm_input_grad", fmt::format("{} {}", kLine, kCurve)),
+              HasSubstr("p:8: primitive[6].curve: norm_input_grad has a line too"));
+  EXPECT_THAT(complaint("elementwise", "curve { }"),
+              HasSubstr("p:10: primitive[8].curve: has no points"));
+  EXPECT_THAT(complaint("elementwise", "curve { pad_m: 1 point { units: 1 ns_per_unit: 2 } }"),
+              HasSubstr("p:10: primitive[8].curve: elementwise has no padding"));
+  EXPECT_THAT(complaint("elementwise", "curve { point { units: 1 ns_per_unit: nan } }"),
+              HasSubstr("p:10: primitive[8].curve.point[0].ns_per_unit: nan is no number"));
+  EXPECT_THAT(complaint("hand_over", kCurve),
+              HasSubstr("p:16: primitive[14].curve: hand_over has no curve"));
+  EXPECT_THAT(complaint("optimizer", kCurve),
+              HasSubstr("p:15: primitive[13].curve: optimizer has no curve"));
+  EXPECT_THAT(complaint("gemm_forward", kLine),
+              HasSubstr("p:2: primitive[0].line: gemm_forward has no line"));
+  EXPECT_THAT(complaint("gemm_forward", ""),
+              HasSubstr("p:2: primitive[0].curve: of gemm_forward is missing"));
+  EXPECT_THAT(complaint("embedding_forward", "line { base_ns: 1 }"),
+              HasSubstr("primitive[9].line.ns_per_unit: is missing"));
+  EXPECT_THAT(
+      complaint("embedding_forward", fmt::format("{} measurement {{ units: 1 rows: 0 }}", kLine)),
+      HasSubstr("primitive[9].measurement[0].rows: is below 1"));
+}
+
+// Of a profile from before its halves had fits of their own.
+TEST(BadProfile, ANormsBackwardAsOneIsNoLongerKnown) {
+  EXPECT_THAT(Complaint(With(ProfileFormat::kText, "", "name: \"norm_input_grad\"",
+                             "name: \"norm_backward\""),
+                        ProfileFormat::kText),
+              HasSubstr("there is no primitive \"norm_backward\""));
 }
 
 TEST(BadProfile, WhatIsMissingIsNamed) {
@@ -153,6 +209,9 @@ TEST(BadProfile, DeepNestingAndHugeFilesAreRefusedWithinASecond) {
   std::string primitives;
   for (size_t i = 0; i < size / 13; ++i) primitives += "primitive { }\n";
   EXPECT_LT(SecondsFor(primitives, ProfileFormat::kText), kSecond);
+  std::string points = "curve { ";
+  for (size_t i = 0; i < size / 13; ++i) points += "point { } ";
+  EXPECT_LT(SecondsFor(TypedIn("elementwise", points + "}"), ProfileFormat::kText), kSecond);
 }
 
 TEST(BadProfile, AFileOf100MegabytesIsNotEvenRead) {

@@ -57,15 +57,28 @@ TEST(ProfileFile, NamesNoMachineAndNoUser) {
   EXPECT_EQ(text.find("/root"), std::string::npos) << "a path";
 }
 
-// A profile typed in by hand: the fits and nothing else.
-TEST(ProfileFile, NeedsOnlyTheFits) {
+// A profile typed in by hand: the fits and nothing else. Curves where `curve` says so and may be.
+Calibration TypedIn(bool curve) {
   std::string text = "dtype: 'bf16' launch { ns: 5 } slowdown_all_cores: 1\n";
   for (const PrimitiveInfo& info : Primitives()) {
+    const bool as_curve = curve ? MayBeCurve(info.primitive) : !MayBeLine(info.primitive);
     text += fmt::format("primitive {{ name: '{}' ", info.name);
-    text += HasCurve(info.primitive) ? "curve { point { units: 1 ns_per_unit: 2 } } }\n"
-                                     : "line { base_ns: 3 ns_per_unit: 0.5 } }\n";
+    text += as_curve ? "curve { point { units: 1 ns_per_unit: 2 } } }\n"
+                     : "line { base_ns: 3 ns_per_unit: 0.5 } }\n";
   }
-  const Calibration c = ParseProfile(text, ProfileFormat::kText, "p");
+  return ParseProfile(text, ProfileFormat::kText, "p");
+}
+
+TEST(ProfileFile, TakesACurveForALineWhereverOneMayBe) {
+  const DeviceProfile profile = TypedIn(/*curve=*/true).profile;
+  EXPECT_EQ(TimeOf(profile, Elementwise{.bytes_moved = 10}), 20);
+  EXPECT_EQ(TimeOf(profile, Norm{.rows = 3, .width = 5, .element = 2}), 2 * 3 * 2 * 5 * 2);
+  EXPECT_EQ(profile.optimizer.At(10), 8);
+  EXPECT_EQ(profile.transfer_latency_ns, 3);
+}
+
+TEST(ProfileFile, NeedsOnlyTheFits) {
+  const Calibration c = TypedIn(/*curve=*/false);
   EXPECT_EQ(c.profile.dtype, DType::kBFloat16);
   EXPECT_EQ(c.profile.launch_ns, 5);
   EXPECT_EQ(TimeOf(c.profile, Elementwise{.bytes_moved = 10}), 8);

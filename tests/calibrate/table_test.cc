@@ -9,6 +9,7 @@
 namespace spiritlevel {
 namespace {
 
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -22,6 +23,7 @@ TEST(CalibrationTable, ShowsSpeedsErrorsAndSlowdown) {
   EXPECT_THAT(table, HasSubstr(" 25 GB/s"));
   EXPECT_THAT(table, HasSubstr("+20.0 %"));
   EXPECT_THAT(table, HasSubstr("that no fit has seen are predicted within"));
+  EXPECT_THAT(table, ContainsRegex("\nin all +[0-9]+ .*[0-9]\\.[0-9] / +[0-9]+\\.[0-9] %\n"));
 }
 
 TEST(CalibrationWarnings, AreSilentWhenAllIsWell) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -33,6 +34,22 @@ TEST(Channel, HandsOverEveryTensorInOrder) {
     Numbers numbers{};
     ASSERT_TRUE(channel.Receive(Bytes(&numbers)));
     ASSERT_EQ(numbers, (Numbers{i, i + 1, i + 2}));
+  }
+}
+
+// A tensor is copied in pieces: none may be missing at its end or at an edge, nor one byte beyond.
+TEST(Channel, EveryByteOfATensorArrivesWhateverItsSize) {
+  constexpr size_t kPiece = size_t{128} << 10;
+  for (const size_t size :
+       {size_t{0}, size_t{1}, kPiece - 1, kPiece, kPiece + 1, 3 * kPiece + 17}) {
+    Channel channel;
+    std::vector<std::byte> sent(size);
+    for (size_t i = 0; i < size; ++i) sent[i] = static_cast<std::byte>(i * 7 + i / kPiece + 1);
+    std::vector<std::byte> received(size + 1);
+    std::jthread sender([&] { channel.Send(sent); });
+    ASSERT_TRUE(channel.Receive(std::span(received).first(size)));
+    EXPECT_TRUE(std::equal(sent.begin(), sent.end(), received.begin())) << size;
+    EXPECT_EQ(received.back(), std::byte{0}) << size;
   }
 }
 

@@ -42,15 +42,31 @@ TEST(DeviceProfile, EachKernelIsTimedByItsOwnFit) {
   const Attention attention{
       .batch = 1, .heads = 2, .kv_heads = 2, .sequence = 4, .head_dim = 8, .causal = false};
   EXPECT_EQ(TimeOf(device, attention), 100 + 2 * 4 * 2 * 8 * 16);
-  EXPECT_EQ(TimeOf(device, Norm{.rows = 4, .width = 8, .element = 2}), 200 + 2 * 64);
+  EXPECT_EQ(TimeOf(device, Norm{.rows = 4, .width = 8, .element = 2}), 4 * 200 + 2 * 64);
+  Norm norm{.rows = 4, .width = 8, .part = Norm::Part::kInputGrad, .element = 2};
+  EXPECT_EQ(TimeOf(device, norm), 4 * 210 + 2 * 3 * 64);
+  norm.part = Norm::Part::kWeightGrad;
+  EXPECT_EQ(TimeOf(device, norm), 4 * 220 + 3 * 2 * 64);
+  norm.part = Norm::Part::kBackward;  // one half after the other
+  EXPECT_EQ(TimeOf(device, norm), 4 * (210 + 220) + 2 * 3 * 64 + 3 * 2 * 64);
   EXPECT_EQ(TimeOf(device, Elementwise{500}), 300 + 500);
-  EXPECT_EQ(TimeOf(device, Embedding{.tokens = 4, .width = 8, .element = 2}), 400 + 2 * 64);
+  EXPECT_EQ(TimeOf(device, Embedding{.tokens = 1024, .width = 8, .element = 2}),
+            400 + 2 * 1024 * 16);
   EXPECT_EQ(TimeOf(device, Loss{.tokens = 4, .vocabulary = 8, .element = 2}), 500 + 64);
+}
+
+TEST(DeviceProfile, ACurveHoldsInsteadOfTheLineBesideIt) {
+  DeviceProfile device = MadeUpDevice();
+  device.elementwise.curve = {{{100, 4}, {1000, 2}}};
+  EXPECT_EQ(TimeOf(device, Elementwise{100}), 400);
+  EXPECT_EQ(TimeOf(device, Elementwise{1000}), 2000);
+  device.elementwise.curve = {};
+  EXPECT_EQ(TimeOf(device, Elementwise{100}), 300 + 100);
 }
 
 TEST(DeviceProfile, TimesAreRoundedHalfUp) {
   DeviceProfile device = MadeUpDevice();
-  device.elementwise = {.base_ns = 0, .per_unit_ns = 0.5};
+  device.elementwise.line = {.base_ns = 0, .per_unit_ns = 0.5};
   EXPECT_EQ(TimeOf(device, Elementwise{1}), 1);
   EXPECT_EQ(TimeOf(device, Elementwise{3}), 2);
   EXPECT_EQ(TimeOf(device, Elementwise{4}), 2);
@@ -65,10 +81,14 @@ TEST(DeviceProfile, NumbersThatNoMeasurementGivesAreRefusedByName) {
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   EXPECT_EQ(refusal([](DeviceProfile*) {}), "");
-  EXPECT_THAT(refusal([](DeviceProfile* d) { d->norm_forward.base_ns = kNaN; }),
+  EXPECT_THAT(refusal([](DeviceProfile* d) { d->norm_forward.line.base_ns = kNaN; }),
               HasSubstr("norm_forward.base_ns: nan"));
-  EXPECT_THAT(refusal([](DeviceProfile* d) { d->loss_backward.per_unit_ns = -1; }),
+  EXPECT_THAT(refusal([](DeviceProfile* d) { d->loss_backward.line.per_unit_ns = -1; }),
               HasSubstr("loss_backward.per_unit_ns: -1"));
+  EXPECT_THAT(refusal([](DeviceProfile* d) {
+                d->norm_weight_grad.curve = {{{10, 1}, {20, kNaN}}};
+              }),
+              HasSubstr("norm_weight_grad.ns_per_unit: nan"));
   EXPECT_THAT(refusal([](DeviceProfile* d) { d->transfer_ns_per_byte = kInfinity; }),
               HasSubstr("transfer_ns_per_byte"));
   EXPECT_THAT(refusal([](DeviceProfile* d) { d->slowdown_all_cores = 0.9; }),
