@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "report/provenance.h"
 #include "report/result.h"
 #include "report/waterfall.h"
 #include "sim/program.h"
@@ -31,12 +32,6 @@ struct HtmlRun {
 
 // The first `iterations` of the run. Fill in `waterfall` yourself (FindWaterfall).
 HtmlRun PackRun(const Program& program, const Timeline& timeline, int iterations);
-
-// A line of "where does this come from": the profile, the machine, the date, the command.
-struct ProvenanceLine {
-  std::string label;
-  std::string text;
-};
 
 struct HtmlReportInput {
   const Comparison& comparison;

@@ -97,21 +97,23 @@ class Chart {
     };
     switch (node.kind) {
       case NodeKind::kOp:
+      case NodeKind::kPart:
+      case NodeKind::kDroppedOp:
         return of_stage(LetterOf(node.op.pass), node.op);
       case NodeKind::kPair:  // by its forward
         return of_stage('X', node.op.pass == Pass::kF ? node.op : program_.second_op(node));
       case NodeKind::kOptimizer:
-        return 'O';
-      case NodeKind::kCollective:
-        return '=';
-      case NodeKind::kDroppedOp:
-        return of_stage(LetterOf(node.op.pass), node.op);
       case NodeKind::kValidation:
       case NodeKind::kRollback:
         return 'O';
+      case NodeKind::kCollective:
+        return '=';
       case NodeKind::kSend:
       case NodeKind::kReceive:
       case NodeKind::kReduction:
+      case NodeKind::kBucketSum:
+      case NodeKind::kTwinSum:
+      case NodeKind::kTiedSum:
         break;
     }
     return '?';
@@ -162,8 +164,10 @@ class Chart {
       if (times.end == times.start) continue;
       const Node& node = program_.nodes()[id];
       const char letter = LetterOfNode(node, rank);
-      if (node.kind == NodeKind::kOp || node.kind == NodeKind::kPair) {
-        seen_.insert(letter);  // also where it fills no cell, so that the legend owns up to it
+      // Also where it fills no cell, so that the legend owns up to it.
+      if (RunsOps(node.kind)) seen_.insert(letter);
+      // Parts of an op add up in their cells.
+      if (RunsOps(node.kind) && node.kind != NodeKind::kPart) {
         shortest_op_ = std::min(shortest_op_, times.end - times.start);
       }
       Spread(letter, times, row);
@@ -217,6 +221,7 @@ class Chart {
     }
     legend += ". idle";
     if (several_stages) legend += "; lower case: of a rank's stages after the first";
+    if (program_.has_gradient_sums()) legend += "; sums of gradients run beside this, not drawn";
     const TimeNs column = DivideHalfUp(makespan_, cells_);
     if (column > 0) legend += fmt::format("; a column is {}", FormatTime(column));
     if (column > shortest_op_) legend += ", so ops shorter than that may not show";

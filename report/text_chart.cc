@@ -83,25 +83,27 @@ class Chart {
   std::string CellOf(const Node& node, TimeNs cell, TimeNs begin, TimeNs end) const {
     switch (node.kind) {
       case NodeKind::kOp:
+      case NodeKind::kPart:
+      case NodeKind::kDroppedOp:
         return NameOf(node.op) + (several_stages_ ? " " : "");
       case NodeKind::kPair:
         return NameOf((cell - begin) % 2 == 0 ? node.op : program_.second_op(node)) +
                (cell + 1 < end ? "&" : " ");
       case NodeKind::kOptimizer:
-        return Filled('o');
-      case NodeKind::kCollective:
-        return Filled('=');
-      case NodeKind::kDroppedOp:
-        return NameOf(node.op) + (several_stages_ ? " " : "");
       case NodeKind::kValidation:
       case NodeKind::kRollback:
         return Filled('o');
+      case NodeKind::kCollective:
+        return Filled('=');
       case NodeKind::kSend:
       case NodeKind::kReceive:
       case NodeKind::kReduction:
+      case NodeKind::kBucketSum:
+      case NodeKind::kTwinSum:
+      case NodeKind::kTiedSum:
         break;
     }
-    SPIRITLEVEL_CHECK(false, "a compute lane holds no messages");
+    SPIRITLEVEL_CHECK(false, "a compute lane holds no messages and no sums");
     return "";
   }
 

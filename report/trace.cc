@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -14,7 +15,19 @@ namespace spiritlevel {
 namespace {
 
 constexpr uint64_t kAboutTrack = 1;
-constexpr int kOrderOfLanes = 16;  // below compute and the counters
+constexpr int kOrderOfSums = 10;   // below compute and the counters
+constexpr int kOrderOfLanes = 16;  // below those
+
+// From so many iterations on a name is used often enough.
+constexpr int kInternedFrom = 4;
+
+// The lanes of sums that a rank may have.
+constexpr std::array<const char*, 3> kSumLanes = {"gradient sums", "between ranks",
+                                                  "validated reduction"};
+
+size_t SumLaneOf(NodeKind kind) {
+  return kind == NodeKind::kBucketSum ? 0 : kind == NodeKind::kReduction ? 2 : 1;
+}
 
 struct Window {
   TimeNs from = 0;
@@ -22,8 +35,6 @@ struct Window {
 
   bool Shows(TimeNs start, TimeNs end) const { return end >= from && start <= to; }
 };
-
-bool IsOp(const Node& node) { return node.kind == NodeKind::kOp || node.kind == NodeKind::kPair; }
 
 // "waiting for B"
 std::string InWords(MemoryCategory category) {
@@ -37,11 +48,17 @@ std::string InWords(MemoryCategory category) {
 class TraceWriter {
  public:
   TraceWriter(const Program& program, const Timeline& timeline, const TraceOptions& options)
-      : program_(program), timeline_(timeline), options_(options) {
+      : program_(program),
+        timeline_(timeline),
+        options_(options),
+        packets_(options.iterations >= kInternedFrom) {
     for (int rank = 0; rank < program.num_ranks(); ++rank) {
       const NodeId end = program.iteration_begin(rank, options.iterations);
       num_nodes_ += end - program.rank_begin(rank);
       length_ = std::max(length_, TimesOf(end - 1).end);
+      ForEachSum(rank, [&](const Reduction&, const NodeTimes& times, int) {
+        length_ = std::max(length_, times.end);
+      });
     }
   }
 
@@ -49,11 +66,15 @@ class TraceWriter {
   // first, and an arrow must leave before it arrives.
   std::string Write() {
     ChooseWindow();
+    packets_.SetTimeUnit(TimeUnit());
     DescribeTracks();
     if (options_.communication_lanes) {
       for (const bool sends : {true, false}) WriteMessages(sends);
     }
-    for (int rank = 0; rank < program_.num_ranks(); ++rank) WriteRank(rank);
+    for (int rank = 0; rank < program_.num_ranks(); ++rank) {
+      WriteRank(rank);
+      WriteSums(rank);
+    }
     return packets_.Take();
   }
 
@@ -62,6 +83,7 @@ class TraceWriter {
     uint64_t process = 0;
     uint64_t compute = 0;
     std::array<uint64_t, kNumMemoryCategories> counters{};  // 0: it never holds any
+    std::array<uint64_t, kSumLanes.size()> sums{};          // 0: it has none
   };
 
   const NodeTimes& TimesOf(NodeId id) const { return timeline_.nodes[static_cast<size_t>(id)]; }
@@ -93,6 +115,31 @@ class TraceWriter {
     return *at;
   }
 
+  // The largest unit that divides all times, so a microsecond where nothing is given more finely.
+  TimeNs TimeUnit() const {
+    TimeNs unit = std::max<TimeNs>(0, window_.from);
+    const auto divide = [&](TimeNs time) {
+      if (unit == 0 || time % unit != 0) unit = std::gcd(unit, time);
+    };
+    for (int rank = 0; rank < program_.num_ranks(); ++rank) {
+      for (NodeId id = program_.rank_begin(rank); id < EndOf(rank) && unit != 1; ++id) {
+        divide(TimesOf(id).start);
+        divide(TimesOf(id).end);
+        const Node& node = program_.nodes()[id];
+        for (MessageId m = node.first_output; m < node.first_output + node.num_outputs; ++m) {
+          divide(TimesOfMessage(m).start);
+          divide(TimesOfMessage(m).arrival);
+        }
+      }
+      ForEachSum(rank, [&](const Reduction&, const NodeTimes& times, int) {
+        divide(times.start);
+        divide(times.end);
+      });
+    }
+    for (const Link& link : program_.links()) divide(link.hop.busy);
+    return std::max<TimeNs>(unit, 1);
+  }
+
   std::string About() const {
     std::string about = options_.title.empty() ? "" : options_.title + ": ";
     const bool all = window_.from <= 0 && window_.to >= length_;
@@ -116,32 +163,77 @@ class TraceWriter {
       tracks.compute = NewTrack();
       packets_.Track({.uuid = tracks.compute, .parent = tracks.process, .name = "compute"});
       DescribeCounters(rank);
+      DescribeSums(rank);
     }
     if (options_.communication_lanes) DescribeLanes();
   }
 
-  // Of what the rank ever holds.
+  // Of what the rank ever holds. Each counts in the largest unit that divides all its values, which
+  // is often one micro-batch's share.
   void DescribeCounters(int rank) {
-    std::array<bool, kNumMemoryCategories> used{};
+    std::array<Bytes, kNumMemoryCategories> unit{};
+    std::array<int64_t, kNumMemoryCategories> changes{};
     const auto look_at = [&](const MemoryByCategory& memory) {
-      for (size_t i = 0; i < used.size(); ++i) used[i] |= memory[i] != 0;
+      for (size_t i = 0; i < unit.size(); ++i) {
+        unit[i] = std::gcd(unit[i], memory[i]);
+        changes[i] += memory[i] != 0 ? 1 : 0;
+      }
     };
-    look_at(program_.static_memory(rank));
     for (NodeId id = program_.rank_begin(rank); id < EndOf(rank); ++id) {
       const Node& node = program_.nodes()[id];
       if (node.cost == kNone) continue;
       look_at(program_.costs()[node.cost].at_start);
       look_at(program_.costs()[node.cost].at_end);
     }
+    const std::array<int64_t, kNumMemoryCategories> often = changes;
+    look_at(program_.static_memory(rank));
     RankTracks& tracks = ranks_[static_cast<size_t>(rank)];
-    for (size_t i = 0; i < used.size(); ++i) {
-      if (!used[i]) continue;
+    std::vector<size_t> order;
+    for (size_t i = 0; i < unit.size(); ++i) {
+      if (unit[i] == 0) continue;
       tracks.counters[i] = NewTrack();
       packets_.Track({.uuid = tracks.counters[i],
                       .parent = tracks.process,
                       .name = InWords(static_cast<MemoryCategory>(i)),
                       .order = 1 + static_cast<int>(i),
-                      .counts_bytes = true});
+                      .bytes_each = unit[i]});
+      if (often[i] > 0) order.push_back(i);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return often[a] > often[b]; });
+    std::vector<uint64_t> counters;
+    for (const size_t i : order) counters.push_back(tracks.counters[i]);
+    packets_.SetCounters(tracks.compute, std::move(counters));
+  }
+
+  // Calls `visit` with each of a rank's sums, its times and its iteration: iteration by iteration,
+  // each lane in order.
+  template <class Visit>
+  void ForEachSum(int rank, Visit&& visit) const {
+    for (int i = 0; i < options_.iterations; ++i) {
+      const auto visit_sum = [&](int32_t sum) {
+        visit(program_.reductions()[static_cast<size_t>(sum)],
+              timeline_.reductions[static_cast<size_t>(sum)], i);
+      };
+      const int32_t end = program_.gradient_sums_end(rank, i);
+      for (int32_t sum = program_.gradient_sums_begin(rank, i); sum < end; ++sum) visit_sum(sum);
+      if (IsPostValidation(program_.tail())) visit_sum(program_.reduction_of(rank, i));
+    }
+  }
+
+  void DescribeSums(int rank) {
+    RankTracks& tracks = ranks_[static_cast<size_t>(rank)];
+    std::array<bool, kSumLanes.size()> used{};
+    ForEachSum(rank, [&](const Reduction& sum, const NodeTimes&, int) {
+      used[SumLaneOf(sum.kind)] = true;
+    });
+    for (size_t lane = 0; lane < used.size(); ++lane) {
+      if (!used[lane]) continue;
+      tracks.sums[lane] = NewTrack();
+      packets_.Track({.uuid = tracks.sums[lane],
+                      .parent = tracks.process,
+                      .name = kSumLanes[lane],
+                      .order = kOrderOfSums + static_cast<int>(lane)});
     }
   }
 
@@ -219,7 +311,11 @@ class TraceWriter {
 
   void WriteMessage(MessageId id, uint64_t track, TimeNs start, TimeNs end, bool sends) {
     const NodeId producer = program_.messages()[id].from;
-    const std::string name = NameOf(program_.nodes()[producer], program_.rank_of(producer));
+    const Node& node = program_.nodes()[producer];
+    const int rank = program_.rank_of(producer);
+    // What the last part of an op sends is the op's.
+    const std::string name =
+        node.kind == NodeKind::kPart ? NameOf(node.op, rank) : NameOf(node, rank);
     const uint64_t flow[] = {FlowOf(id)};
     const EventExtras extras =
         sends ? EventExtras{.flows = flow} : EventExtras{.terminating_flows = flow};
@@ -247,9 +343,39 @@ class TraceWriter {
     }
   }
 
+  // One that takes no time is an instant.
+  void WriteSums(int rank) {
+    ForEachSum(rank, [&](const Reduction& sum, const NodeTimes& times, int iteration) {
+      if (!window_.Shows(times.start, times.end)) return;
+      const uint64_t track = ranks_[static_cast<size_t>(rank)].sums[SumLaneOf(sum.kind)];
+      const EventExtras extras{
+          .bytes = program_.collectives()[static_cast<size_t>(sum.collective)].bytes};
+      if (times.start == times.end) {
+        packets_.Instant(track, times.start, NameOf(sum, iteration), extras);
+        return;
+      }
+      packets_.Begin(track, times.start, NameOf(sum, iteration), extras);
+      packets_.End(track, times.end);
+    });
+  }
+
+  static std::string NameOf(const Reduction& sum, int iteration) {
+    switch (sum.kind) {
+      case NodeKind::kBucketSum:
+        return fmt::format("sum of bucket {} of stage {}", sum.bucket, sum.stage);
+      case NodeKind::kTiedSum:
+        return fmt::format("sum of the tied embedding, stage {}", sum.stage);
+      case NodeKind::kReduction:
+        return fmt::format("reduction of iteration {}", iteration);
+      default:
+        return fmt::format("sum of stage {}", sum.stage);
+    }
+  }
+
   void WriteCounters(const RankTracks& tracks, const MemoryByCategory& live, TimeNs time) {
     for (size_t i = 0; i < live.size(); ++i) {
-      if (tracks.counters[i] != 0) packets_.Counter({tracks.counters[i], live[i]}, time);
+      if (tracks.counters[i] == 0) continue;
+      packets_.Counter(tracks.compute, {tracks.counters[i], live[i]}, time);
     }
   }
 
@@ -299,11 +425,27 @@ class TraceWriter {
 
   // "F12"; "9F12" on a rank of several stages; of a pair both, joined by "&".
   std::string NameOf(const Node& node, int rank) const {
-    if (node.kind == NodeKind::kOptimizer) return "optimizer";
-    if (!IsOp(node)) return node.kind == NodeKind::kCollective ? "collective" : "other";
-    const std::string first = NameOf(node.op, rank);
-    if (node.kind == NodeKind::kOp) return first;
-    return first + "&" + NameOf(program_.second_op(node), rank);
+    switch (node.kind) {
+      case NodeKind::kOp:
+        return NameOf(node.op, rank);
+      case NodeKind::kPair:
+        return NameOf(node.op, rank) + "&" + NameOf(program_.second_op(node), rank);
+      case NodeKind::kPart:
+        return fmt::format("{} part {} of {}", NameOf(node.op, rank), program_.part(node).index + 1,
+                           program_.part(node).count);
+      case NodeKind::kDroppedOp:
+        return "dropped " + NameOf(node.op, rank);
+      case NodeKind::kCollective:
+        return "barrier";
+      case NodeKind::kOptimizer:
+        return "optimizer";
+      case NodeKind::kValidation:
+        return "validation";
+      case NodeKind::kRollback:
+        return "rollback";
+      default:
+        return "other";
+    }
   }
 
   std::string NameOf(const Op& op, int rank) const {

@@ -1,8 +1,10 @@
 // A run for ui.perfetto.dev: Perfetto's protobuf trace format, TrackEvents.
 //
 // One process for each rank. In it a track for the compute lane, a counter for each category of
-// memory that the rank ever holds, and a track for each communication lane; an arrow (flow) joins
-// the two ends of each message. docs/report.md lists every field that is written.
+// memory that the rank ever holds, a track for each lane of sums that it has (gradients over
+// replicas, gradients between ranks, what a validation waits for), and a track for each
+// communication lane; an arrow (flow) joins the two ends of each message. docs/report.md lists
+// every field that is written.
 //
 // Under `ideal` posting a message stands on its send lane while it is put on the link and on its
 // receive lane while it comes off it: the link's occupancy, before and after the latency. Under the

@@ -25,6 +25,7 @@ class Replay {
   Replay(const Schedule& schedule, const Costs& costs, const LoweringOptions& options)
       : schedule_(schedule), costs_(costs), options_(options) {
     options_.tail = Tail::kNoTail;
+    options_.rejected.clear();  // nothing is validated without a tail
     options_.iterations = std::max(options.iterations, kPeriodIterations);
   }
 
@@ -32,7 +33,10 @@ class Replay {
   Summary Run(bool messages, bool launch) const {
     Costs::Common common = costs_.common();
     common.optimizer = 0;
+    common.optimizer_by_stage.clear();
+    common.tied_optimizer = 0;
     common.barrier = 0;
+    common.gradients = {};
     LoweringOptions options = options_;
     if (!launch) common.launch = 0;
     if (!messages) {

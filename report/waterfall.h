@@ -7,10 +7,12 @@
 //   schedule    to the period of this order, its inputs there as soon as they are computed:
 //   messages
 //               take no time and are never blocked (posting `ideal`), ops start without a launch
-//               delay, and neither barrier nor optimizer stands between iterations
+//               delay, and nothing stands between iterations: no barrier, no sums of gradients, no
+//               optimizer
 //   transfer    to the same with messages as they are, posted as asked for
 //   launch      to the same with each op's launch delay
-//   tail        to the step: with the barrier and the optimizer
+//   tail        to the step: with sums of gradients (also what it costs to do a W bucket by bucket
+//               for them), the barrier or whatever else judges them, and the optimizer
 //
 // Each part is the difference of two such times, so they sum to the step to the nanosecond. The
 // first three are never negative. The others may be, since a fixed order can profit from a delay

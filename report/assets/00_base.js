@@ -56,13 +56,35 @@ const words = (name) =>
 
 const PASSES = ['F', 'B', 'W', 'BW'];
 const PASS_WORDS = ['forward', 'input gradient', 'weight gradient', 'both gradients'];
+// Of nodes; those that work on ops first.
 const KIND = {
   op: 0,
   pair: 1,
-  collective: 2,
-  optimizer: 3,
-  other: 4
+  part: 2,
+  dropped: 3,
+  collective: 4,
+  optimizer: 5,
+  validation: 6,
+  rollback: 7,
+  other: 8
 };
+const KIND_NAMES = ['', '', '', '', '', 'optimizer', 'validation', 'rollback', 'other'];
+const KIND_WORDS = [
+  '', '', '', '', 'all ranks together', 'the optimizer steps',
+  'the verdict on the parameters that the rank reads is there',
+  'takes the rejected optimizer step back, and does it right',
+  'neither an op nor a step of the tail'
+];
+const hasOp = (kind) => kind <= KIND.dropped;
+
+// Of sums on communication lanes, and which lane each stands on.
+const SUM_LANES = ['gradient sums', 'between ranks', 'validated reduction'];
+const SUMS = [
+  {lane: 0, look: 'bucket', legend: 'gradient bucket, summed over replicas'},
+  {lane: 1, look: 'twin', legend: 'gradients of a stage, summed over its two ranks'},
+  {lane: 1, look: 'tied', legend: 'tied embedding’s gradient, summed over both ends'},
+  {lane: 2, look: 'verdict', legend: 'reduction that a validation waits for'}
+];
 
 // Colours come from the style sheet, so that a theme is one place.
 const colours = {};
@@ -70,7 +92,7 @@ function readColours() {
   const style = getComputedStyle(document.documentElement);
   const names = [
     'paper', 'row', 'ink', 'faint', 'line', 'accent', 'f', 'b', 'w', 'bw', 'tail', 'coll',
-    'transfer', 'limit'
+    'transfer', 'limit', 'sum', 'verdict'
   ];
   for (const name of names) colours[name] = style.getPropertyValue('--' + name).trim();
   for (const name of DATA.memory_categories) {

@@ -30,11 +30,11 @@ class Reader {
 
 // The nodes of one rank, one array for each of their properties.
 class Lane {
-  constructor(reader, categories) {
-    this.fixed = reader.signeds(categories);
-    this.perIteration = reader.number();
-    const n = this.count = reader.number();
-    this.shape = new Uint16Array(n);
+  constructor(reader, run) {
+    this.fixed = reader.signeds(run.categories);
+    this.iterations = reader.numbers(run.iterations);  // nodes in each
+    const n = this.count = this.iterations.reduce((sum, nodes) => sum + nodes, 0);
+    this.shape = run.shapes.length > 65535 ? new Uint32Array(n) : new Uint16Array(n);
     this.microBatch = new Int32Array(n);
     this.microBatch2 = new Int32Array(n);
     this.start = new Float64Array(n);
@@ -44,6 +44,13 @@ class Lane {
     this.transfer = new Float64Array(n);
     this.causeRank = new Int32Array(n).fill(-1);
     this.causeNode = new Int32Array(n);
+  }
+
+  iterationOf(i) {
+    let iteration = 0;
+    for (let end = this.iterations[0]; i >= end && iteration + 1 < this.iterations.length;)
+      end += this.iterations[++iteration];
+    return iteration;
   }
 
   // The first node that ends after `t`.
@@ -68,13 +75,15 @@ class Run {
     const reader = new Reader(info.packed);
     const ranks = reader.number();
     this.categories = reader.number();
+    this.iterations = reader.number();
     this.shapes = Array.from({length: reader.number()}, () => {
       const [kind, ...rest] = reader.numbers(7);
       return {
         kind,
         passes: [rest[0] - 1, rest[1] - 1],
         stages: [rest[2], rest[4]],
-        chunks: [rest[3], rest[5]]
+        chunks: [rest[3], rest[5]],
+        part: kind === KIND.part ? {index: reader.number(), count: reader.number()} : null
       };
     });
     this.changes = Array.from(
@@ -82,13 +91,18 @@ class Run {
         () => ({start: reader.signeds(this.categories), end: reader.signeds(this.categories)}));
     this.lanes = [];
     for (let r = 0; r < ranks; ++r) this.lanes.push(this.readLane(reader, ranks));
-    this.end = Math.max(...this.lanes.map((lane) => (lane.count ? lane.end[lane.count - 1] : 0)));
+    this.sums = this.lanes.map(() => readSums(reader));
+    this.sumLanes = SUM_LANES.filter(
+        (_, n) => this.sums.some((sums) => sums.some((sum) => SUMS[sum.kind].lane === n)));
+    this.end = Math.max(
+        ...this.lanes.map((lane) => (lane.count ? lane.end[lane.count - 1] : 0)),
+        ...this.sums.flat().map((sum) => sum.end));
     this.severalStages = this.shapes.some((s) => s.chunks[0] > 0 || s.chunks[1] > 0);
     info.packed = true;  // the text is not needed any more
   }
 
   readLane(reader, ranks) {
-    const lane = new Lane(reader, this.categories);
+    const lane = new Lane(reader, this);
     const last = this.shapes.map(() => ({first: 0, second: 0, duration: 0}));
     const lastCause = new Float64Array(ranks);
     let free = 0;
@@ -96,7 +110,7 @@ class Run {
       const shape = lane.shape[i] = reader.number();
       const kind = this.shapes[shape].kind;
       const of = last[shape];
-      if (kind <= KIND.pair) lane.microBatch[i] = of.first += reader.signed();
+      if (hasOp(kind)) lane.microBatch[i] = of.first += reader.signed();
       if (kind === KIND.pair) lane.microBatch2[i] = of.second += reader.signed();
       const gap = reader.signed();
       of.duration += reader.signed();
@@ -155,12 +169,15 @@ class Run {
         return op(0, lane.microBatch[i]);
       case KIND.pair:
         return `(${op(0, lane.microBatch[i])};${op(1, lane.microBatch2[i])})`;
+      case KIND.part:
+        return `part ${shape.part.index + 1} of ${shape.part.count} of ` +
+            op(0, lane.microBatch[i]);
+      case KIND.dropped:
+        return 'dropped ' + op(0, lane.microBatch[i]);
       case KIND.collective:
         return 'barrier';
-      case KIND.optimizer:
-        return 'optimizer';
       default:
-        return 'other';
+        return KIND_NAMES[shape.kind];
     }
   }
 
@@ -174,12 +191,13 @@ class Run {
         return op(0, lane.microBatch[i]);
       case KIND.pair:
         return op(0, lane.microBatch[i]) + '; ' + op(1, lane.microBatch2[i]);
-      case KIND.collective:
-        return 'all ranks together';
-      case KIND.optimizer:
-        return 'the optimizer steps';
+      case KIND.part:
+        return `fills gradient bucket ${shape.part.index}; ` + op(0, lane.microBatch[i]);
+      case KIND.dropped:
+        return op(0, lane.microBatch[i]) +
+            '; it ran on parameters that were then rejected, and runs again';
       default:
-        return 'neither an op nor a step of the tail';
+        return KIND_WORDS[shape.kind];
     }
   }
 
@@ -198,7 +216,7 @@ class Run {
       index: i,
       name: this.name(rank, i),
       what: this.describe(rank, i),
-      iteration: Math.floor(i / lane.perIteration),
+      iteration: lane.iterationOf(i),
       kind: this.shapes[lane.shape[i]].kind,
       start: lane.start[i],
       end: lane.end[i],
@@ -207,7 +225,38 @@ class Run {
       transfer: lane.transfer[i],
       dependency: gap - lane.launch[i] - lane.transfer[i],
       cause,
+      held: cause === null && gap > 0 ? this.heldBy(rank, lane.start[i] - lane.launch[i]) : null,
       memory: this.memory(rank, i)
     };
   }
+
+  // The sum that ended when a node without a message could begin, if one did.
+  heldBy(rank, at) {
+    return this.sums[rank].find((sum) => sum.end === at && sum.duration > 0) || null;
+  }
+}
+
+// Sums on communication lanes, which run beside compute.
+function readSums(reader) {
+  const lastEnd = SUMS.map(() => 0);
+  let collective = 0;
+  return Array.from({length: reader.number()}, () => {
+    const [kind, iteration, stage, bucket, size] = reader.numbers(5);
+    collective += reader.signed();
+    const start = lastEnd[kind] + reader.signed();
+    const [waited, duration] = reader.numbers(2);
+    const end = lastEnd[kind] = start + duration;
+    return {
+      kind,
+      iteration,
+      stage: stage - 1,
+      bucket: bucket - 1,
+      bytes: size,
+      collective,
+      start,
+      end,
+      waited,
+      duration
+    };
+  });
 }

@@ -6,9 +6,21 @@
 const rowHeight = (ranks) => Math.max(3, Math.min(20, Math.floor(288 / ranks)));
 const rowGap = (height) => (height < 7 ? 0 : 1);
 
+// Where the lanes of a rank stand, from the top of its row: compute, `ops` high, and, where a run
+// has any, the thin lanes of sums. `height` is from row to row.
+function rowOf(run) {
+  const ops = rowHeight(run.lanes.length);
+  const lane = ops < 7 ? 2 : ops < 12 ? 3 : 5;
+  const gap = rowGap(ops);
+  const lanes = run.sumLanes.map((_, n) => ops + n * (lane + gap));
+  const height = ops + lanes.length * (lane + gap) + (lanes.length > 0 && gap > 0 ? 2 : 0);
+  return {ops: ops - gap, lanes, lane, height};
+}
+
 function colourOf(shape) {
   if (shape.kind === KIND.collective) return colours.coll;
-  if (shape.kind === KIND.optimizer) return colours.tail;
+  if (shape.kind === KIND.optimizer || shape.kind === KIND.rollback) return colours.tail;
+  if (shape.kind === KIND.validation) return colours.verdict;
   if (shape.kind === KIND.other) return colours.faint;
   const of = (n) => {
     const colour = colours.passes[shape.passes[n]];
@@ -17,8 +29,13 @@ function colourOf(shape) {
   return shape.kind === KIND.pair ? [of(0), of(1)] : of(0);
 }
 
-// F plain, B with a band above, W below, BW both; a pair is one half each.
+// F plain, B with a band above, W below, BW both; a pair is one half each. What is no part of the
+// iteration that counts is hatched: dropped ops crossed, a rollback with stripes backwards.
 function drawOp(context, shape, colour, x, y, width, height) {
+  if (shape.kind === KIND.dropped || shape.kind === KIND.rollback) {
+    drawHatched(context, shape.kind === KIND.dropped, colour, x, y, width, height);
+    return;
+  }
   if (Array.isArray(colour)) {
     const half = height / 2;
     context.fillStyle = colour[0];
@@ -29,7 +46,7 @@ function drawOp(context, shape, colour, x, y, width, height) {
   }
   context.fillStyle = colour;
   context.fillRect(x, y, width, height);
-  if (shape.kind > KIND.pair || height < 4 || width < 2.5) return;
+  if (!hasOp(shape.kind) || height < 4 || width < 2.5) return;
   const band = Math.max(1, Math.min(3, height * 0.18));
   const pass = shape.passes[0];
   context.fillStyle = 'rgba(0, 0, 0, 0.36)';
@@ -37,12 +54,62 @@ function drawOp(context, shape, colour, x, y, width, height) {
   if (pass === 2 || pass === 3) context.fillRect(x, y + height - band, width, band);
 }
 
+function drawHatched(context, crossed, colour, x, y, width, height) {
+  context.save();
+  context.beginPath();
+  context.rect(x, y, width, height);
+  context.clip();
+  context.fillStyle = crossed ? mix(colour, colours.row, 0.72) : mix(colour, colours.row, 0.45);
+  context.fillRect(x, y, width, height);
+  context.beginPath();
+  for (let at = x - height; at < x + width; at += 5) {
+    context.moveTo(at, y);
+    context.lineTo(at + height, y + height);
+    if (!crossed) continue;
+    context.moveTo(at, y + height);
+    context.lineTo(at + height, y);
+  }
+  context.strokeStyle = colour;
+  context.lineWidth = 1;
+  context.stroke();
+  context.strokeStyle = colours.faint;
+  context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
+  context.restore();
+}
+
+// A validation takes no time: a line through its row, with a head that can be pointed at.
+function drawValidation(context, x, y, height) {
+  context.fillStyle = colours.verdict;
+  context.fillRect(x - 0.75, y, 1.5, height);
+  if (height < 7) return;
+  context.beginPath();
+  context.moveTo(x - 4, y);
+  context.lineTo(x + 4, y);
+  context.lineTo(x, y + 5);
+  context.fill();
+}
+
+// Told apart by more than their place: buckets full, twins with bars across, a tied embedding with
+// dots, what is validated hollow.
+function drawSum(context, look, x, y, width, height) {
+  const colour = look === 'verdict' ? colours.verdict : colours.sum;
+  context.fillStyle = colour;
+  context.fillRect(x, y, width, height);
+  context.fillStyle = colours.row;
+  if (look === 'verdict' && height > 3 && width > 3)
+    context.fillRect(x + 1, y + 1, width - 2, height - 2);
+  if (look === 'twin')
+    for (let at = x + 3; at < x + width - 1; at += 4) context.fillRect(at, y, 1, height);
+  if (look === 'tied' && height > 3)
+    for (let at = x + 2; at < x + width - 2; at += 4) context.fillRect(at, y + 2, 2, height - 4);
+}
+
 // Where the shares of a column stand, from the top: each pass, of a rank's first stage and of its
-// others, then collectives, the optimizer and the rest.
-const SLOTS = 2 * PASSES.length + 3;
+// others, then dropped ops, collectives, the optimizer and the rest.
+const SLOTS = 2 * PASSES.length + KIND.other - KIND.dropped + 1;
 
 function slotsOf(shape) {
-  if (shape.kind > KIND.pair) return [2 * PASSES.length + shape.kind - KIND.collective];
+  if (shape.kind >= KIND.dropped) return [2 * PASSES.length + shape.kind - KIND.dropped];
   const of = (n) => 2 * shape.passes[n] + (shape.chunks[n] === 0 ? 0 : 1);
   return shape.kind === KIND.pair ? [of(0), of(1)] : [of(0)];
 }
@@ -59,6 +126,7 @@ class RowPainter {
     this.scale = (width - GUTTER) / view.span;
     this.styles = run.shapes.map(colourOf);
     this.slots = run.shapes.map(slotsOf);
+    this.validates = run.shapes.some((shape) => shape.kind === KIND.validation);
     // Ops until a rank's order repeats, more or less: one of each shape it has.
     this.cycle = Math.max(
         1,
@@ -66,7 +134,10 @@ class RowPainter {
             9, run.shapes.filter((shape) => shape.kind <= KIND.pair).length / run.lanes.length));
     this.slotColours = new Array(SLOTS).fill([0, 0, 0]);
     this.slots.forEach((slots, i) => slots.forEach((slot, n) => {
-      this.slotColours[slot] = rgbOf([this.styles[i]].flat()[n]);
+      const colour = [this.styles[i]].flat()[n];
+      const kind = run.shapes[i].kind;
+      this.slotColours[slot] =
+          rgbOf(kind === KIND.dropped ? mix(colours.faint, colours.row, 0.5) : colour);
     }));
   }
 
@@ -99,6 +170,29 @@ class RowPainter {
       }
     }
     if (addsUp) this.flush(context, sums, y, ratio);
+    if (this.validates) this.validations(context, lane, y);
+  }
+
+  validations(context, lane, y) {
+    for (let i = Math.max(0, lane.firstAfter(this.view.from) - 1); i < lane.count; ++i) {
+      if (lane.start[i] > this.view.to) break;
+      if (this.run.shapes[lane.shape[i]].kind !== KIND.validation) continue;
+      const x = this.x(lane.start[i]);
+      if (x >= GUTTER) drawValidation(context, x, y, this.height);
+    }
+  }
+
+  // At least a pixel each, so that none is lost; there are few of them.
+  sums(context, rank, row, y) {
+    for (const sum of this.run.sums[rank]) {
+      const x0 = Math.max(GUTTER, this.x(sum.start));
+      const x1 = Math.min(this.width, this.x(sum.end));
+      if (sum.end < this.view.from || sum.start > this.view.to) continue;
+      const gap = x1 - x0 > 3 ? 0.75 : 0;
+      const lane = this.run.sumLanes.indexOf(SUM_LANES[SUMS[sum.kind].lane]);
+      const width = Math.max(1, x1 - x0 - gap);
+      drawSum(context, SUMS[sum.kind].look, x0, y + row.lanes[lane], width, row.lane);
+    }
   }
 
   add(sums, x0, x1, slots) {
@@ -175,9 +269,15 @@ class RowPainter {
 
   draw(context, lane, i, x0, x1, y) {
     const shape = this.run.shapes[lane.shape[i]];
-    // A hair's breadth between ops, so that equal neighbours can be told apart.
-    const gap = x1 - x0 > 4 ? 0.75 : x1 - x0 > 2 ? 0.4 : 0;
+    // A hair's breadth between ops, so that equal neighbours can be told apart; between parts of one
+    // op a notch.
+    const part = this.goesOn(lane, i);
+    const gap = part ? 0 : x1 - x0 > 4 ? 0.75 : x1 - x0 > 2 ? 0.4 : 0;
     drawOp(context, shape, this.styles[lane.shape[i]], x0, y, x1 - x0 - gap, this.height);
+    if (part && x1 - x0 > 2 && this.height >= 7) {
+      context.fillStyle = colours.row;
+      context.fillRect(x1 - 0.75, y, 0.75, this.height * 0.4);
+    }
     if (x1 - x0 < 9 || this.height < 11) return;
     const label = this.label(shape, lane, i, x1 - x0 - 4);
     if (label === '') return;
@@ -185,16 +285,29 @@ class RowPainter {
     context.fillText(label, (x0 + x1 - gap) / 2, y + this.height / 2 + 0.5);
   }
 
-  // The longest name that fits: "9F12", "F12", "F".
+  // Is what follows at once, but for its launch, the next part of the same op?
+  goesOn(lane, i) {
+    const shape = this.run.shapes[lane.shape[i]];
+    if (shape.kind !== KIND.part || i + 1 >= lane.count) return false;
+    const next = this.run.shapes[lane.shape[i + 1]];
+    return next.kind === KIND.part && next.stages[0] === shape.stages[0] &&
+        next.part.index === shape.part.index + 1 &&
+        lane.microBatch[i + 1] === lane.microBatch[i] &&
+        lane.start[i + 1] - lane.launch[i + 1] === lane.end[i];
+  }
+
+  // The longest name that fits: "9F12", "F12", "F"; of the second part of an op "W12·2".
   label(shape, lane, i, room) {
     if (shape.kind === KIND.optimizer) return room > 6 ? 'O' : '';
-    if (shape.kind > KIND.pair) return '';
+    if (shape.kind === KIND.rollback || shape.kind === KIND.dropped) return '';
+    if (!hasOp(shape.kind)) return '';
     const short = PASSES[shape.passes[0]] + lane.microBatch[i];
     const second =
         shape.kind === KIND.pair ? '&' + PASSES[shape.passes[1]] + lane.microBatch2[i] : '';
     const names =
         [short + second, PASSES[shape.passes[0]] + (second && '&' + PASSES[shape.passes[1]])];
     if (this.run.severalStages && !second) names.unshift(shape.stages[0] + short);
+    if (shape.part) names.unshift(...names.map((name) => `${name}·${shape.part.index + 1}`));
     return names.find((name) => name.length * 6.4 <= room) || '';
   }
 
@@ -210,31 +323,35 @@ class RowPainter {
   }
 }
 
-function drawRows(context, run, view, width, height) {
-  const painter = new RowPainter(run, view, width, height - rowGap(height));
+function drawRows(context, run, view, width, row) {
+  const painter = new RowPainter(run, view, width, row.ops);
   painter.findPitch();
   const ratio = context.getTransform().a;
   const sums = new Float32Array(SLOTS * Math.ceil((width - GUTTER + 2) * ratio));
   context.textAlign = 'center';
   context.textBaseline = 'middle';
   for (let r = 0; r < run.lanes.length; ++r) {
+    const y = r * row.height;
     context.fillStyle = colours.row;
-    context.fillRect(GUTTER, r * height, width - GUTTER, height - rowGap(height));
+    context.fillRect(GUTTER, y, width - GUTTER, row.ops);
+    for (const lane of row.lanes) context.fillRect(GUTTER, y + lane, width - GUTTER, row.lane);
     context.font = '10px ' + FONT;
-    painter.row(context, run.lanes[r], r * height, ratio, sums);
+    painter.row(context, run.lanes[r], y, ratio, sums);
+    if (row.lanes.length > 0) painter.sums(context, r, row, y);
   }
-  drawRankNames(context, run, height);
+  drawRankNames(context, run, row);
   return painter;
 }
 
-function drawRankNames(context, run, height) {
-  const every = Math.max(1, Math.ceil(13 / height));
+function drawRankNames(context, run, row) {
+  const every = Math.max(1, Math.ceil(13 / row.height));
   context.font = '11px ' + FONT;
   context.textAlign = 'right';
   for (let r = 0; r < run.lanes.length; r += every) {
     const chosen = r === memoryRankOf(run);
     context.fillStyle = chosen ? colours.ink : colours.faint;
     context.fillText(
-        (r === 0 ? 'rank ' : '') + r, GUTTER - 8, r * height + Math.max(height, 11) / 2);
+        (r === 0 ? 'rank ' : '') + r, GUTTER - 8,
+        r * row.height + Math.max(row.ops + rowGap(row.ops + 1), 11) / 2);
   }
 }

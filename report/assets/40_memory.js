@@ -62,6 +62,7 @@ function memoryAt(run, rank, key) {
 }
 
 const HATCHED = new Set(['waiting_for_w', 'communication', 'workspace']);
+const STRIPED = new Set(['gradients']);  // between parameters and optimizer, as grey as they are
 
 function drawMemory(canvas, run, view, width) {
   const context = contextOf(canvas, width, MEMORY_HEIGHT);
@@ -93,6 +94,11 @@ function drawColumn(context, categories, c, width, bottom, perByte) {
     context.fillRect(GUTTER + c, base - height, width, height);
     base -= height;
     // Lines across, so that what waits for W differs by more than its colour.
+    if (STRIPED.has(name)) {
+      context.fillStyle = 'rgba(0, 0, 0, 0.25)';
+      for (let x = Math.ceil(c / 4) * 4; x < c + width; x += 4)
+        context.fillRect(GUTTER + x, base, 1, height);
+    }
     if (!HATCHED.has(name)) return;
     context.fillStyle = 'rgba(0, 0, 0, 0.34)';
     for (let y = Math.ceil(base / 4) * 4; y < base + height; y += 4) {

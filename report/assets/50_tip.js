@@ -6,7 +6,9 @@ function waitInWords(node) {
   const cause = node.cause ? `${node.cause.name} of rank ${node.cause.rank}` : null;
   if (node.dependency > 0) {
     const why = cause ? `until ${cause} was computed` :
+        node.held                     ? `until the ${sumName(node.held)} was done` :
         node.kind === KIND.collective ? 'until every rank was there' :
+        node.kind === KIND.rollback   ? 'until all that was sent to it had come' :
                                         'for the rank itself';
     parts.push(`${time(node.dependency)} ${why}`);
   }
@@ -17,6 +19,43 @@ function waitInWords(node) {
   if (node.launch > 0) parts.push(`${time(node.launch)} to launch`);
   const first = node.index === 0 && cause ? ' (the pipeline fills)' : '';
   return parts.join(', ') + first;
+}
+
+// "sum of bucket 1 of stage 3"
+function sumName(sum) {
+  const bucket = sum.bucket < 0 ? '' : `bucket ${sum.bucket} of `;
+  if (sum.kind === 3) return `reduction of iteration ${sum.iteration}`;
+  if (sum.kind === 2) return `sum of the tied embedding, stage ${sum.stage}`;
+  return `sum of ${bucket}stage ${sum.stage}`;
+}
+
+function sumInWords(run, rank, sum) {
+  if (sum.kind === 0) return 'its gradients, over the data-parallel replicas';
+  const others = run.sums
+                     .map((sums, other) => [other, sums])
+                     .filter(
+                         ([other, sums]) => other !== rank &&
+                             sums.some((s) => s.collective === sum.collective))
+                     .map(([other]) => other);
+  if (sum.kind === 3) return 'over all ranks: what the next validation waits for';
+  const what = sum.kind === 1 ? 'its gradients' : 'the gradient of the embedding that they share';
+  return `${what}, with rank ${others.join(', ')}`;
+}
+
+function tipOfSum(run, rank, sum) {
+  const row = (name, value) =>
+      element('tr', {}, element('th', {scope: 'row'}, name), element('td', {}, value));
+  const table = element(
+      'table', {}, row('start', exactTime(sum.start)), row('end', exactTime(sum.end)),
+      row('takes', exactTime(sum.duration)),
+      row('waited', sum.waited === 0 ? 'no' : exactTime(sum.waited) + ', for the other ranks'));
+  if (sum.bytes > 0) table.append(row('bytes', bytes(sum.bytes)));
+  return [
+    element(
+        'p', {class: 'tip-title'}, element('b', {}, sumName(sum)),
+        ` on rank ${rank}` + (sum.iteration > 0 ? `, iteration ${sum.iteration}` : '')),
+    element('p', {}, sumInWords(run, rank, sum)), table
+  ];
 }
 
 function memoryLines(memory) {

@@ -6,7 +6,8 @@ class Panel {
     this.view = view;
     this.group = group;  // what the panels share
     this.hot = null;     // the node that is pointed at or chosen
-    this.height = rowHeight(run.lanes.length);
+    this.row = rowOf(run);
+    this.height = this.row.height;  // of a rank, its sums included
     this.rows = element('canvas', {'aria-hidden': 'true'});
     this.memory =
         group.hasMemory ? element('canvas', {class: 'memory', 'aria-hidden': 'true'}) : null;
@@ -54,9 +55,12 @@ class Panel {
     const width = this.width;
     if (width === 0) return;
     const context = contextOf(this.rows, width, this.run.lanes.length * this.height);
-    this.painter = drawRows(context, this.run, this.view, width, this.height);
+    this.painter = drawRows(context, this.run, this.view, width, this.row);
     this.drawEnd(context, width);
-    if (this.hot) this.drawHot(context);
+    if (this.hot && this.hot.sum)
+      this.drawHotSum(context);
+    else if (this.hot)
+      this.drawHot(context);
     if (this.memory) drawMemory(this.memory, this.run, this.view, width);
   }
 
@@ -74,11 +78,12 @@ class Panel {
       const lane = this.run.lanes[rank];
       const x0 = Math.max(GUTTER, this.painter.x(lane.start[i]));
       const x1 = Math.min(this.width, Math.max(x0 + 2, this.painter.x(lane.end[i])));
-      return {x0, x1, y: rank * this.height, middle: (rank + 0.5) * this.height};
+      const y = rank * this.height;
+      return {x0, x1, y, middle: y + this.row.ops / 2};
     };
     context.strokeStyle = colours.ink;
     context.lineWidth = 1.75;
-    const frame = (b) => context.strokeRect(b.x0, b.y + 0.5, b.x1 - b.x0, this.height - 2);
+    const frame = (b) => context.strokeRect(b.x0, b.y + 0.5, b.x1 - b.x0, this.row.ops - 1);
     const mine = box(this.hot.rank, this.hot.index);
     frame(mine);
     if (!this.hot.cause) return;
@@ -94,16 +99,54 @@ class Panel {
     context.stroke();
   }
 
+  // All that take part in it.
+  drawHotSum(context) {
+    const hot = this.hot.sum;
+    const lane = this.run.sumLanes.indexOf(SUM_LANES[SUMS[hot.kind].lane]);
+    context.strokeStyle = colours.ink;
+    context.lineWidth = 1.5;
+    this.run.sums.forEach((sums, rank) => {
+      if (!sums.some((sum) => sum.collective === hot.collective)) return;
+      const x0 = Math.max(GUTTER, this.painter.x(hot.start));
+      const x1 = Math.min(this.width, Math.max(x0 + 2, this.painter.x(hot.end)));
+      const y = rank * this.height + this.row.lanes[lane];
+      context.strokeRect(x0 - 0.5, y - 1, x1 - x0 + 1, this.row.lane + 2);
+    });
+  }
+
   timeAt(x) {
     return this.view.from + (x - GUTTER) / ((this.width - GUTTER) / this.view.span);
   }
 
-  // The op under a point of the plot, or the one that an idle rank waits to begin.
+  // The op under a point of the plot, or the one that an idle rank waits to begin; a validation
+  // also from a few pixels beside it; on a lane of sums the sum.
   nodeAt(x, y) {
     const rank = Math.floor(y / this.height);
     if (x < GUTTER || rank < 0 || rank >= this.run.lanes.length) return null;
-    const i = this.run.lanes[rank].firstAfter(this.timeAt(x));
-    return i < this.run.lanes[rank].count ? this.run.node(rank, i) : null;
+    const inRow = y - rank * this.height;
+    if (this.row.lanes.length > 0 && inRow >= this.row.ops + 1)
+      return this.sumAt(x, rank, inRow);
+    const lane = this.run.lanes[rank];
+    const i = lane.firstAfter(this.timeAt(x));
+    for (const near of [i, i - 1, i - 2]) {
+      if (near < 0 || near >= lane.count || !this.painter) continue;
+      if (this.run.shapes[lane.shape[near]].kind !== KIND.validation) continue;
+      if (Math.abs(this.painter.x(lane.start[near]) - x) <= 4) return this.run.node(rank, near);
+    }
+    return i < lane.count ? this.run.node(rank, i) : null;
+  }
+
+  // The nearest, within a few pixels.
+  sumAt(x, rank, inRow) {
+    const n = this.row.lanes.findLastIndex((top) => inRow >= top - 1);
+    let [nearest, distance] = [null, 4];
+    for (const sum of this.run.sums[rank]) {
+      if (SUM_LANES[SUMS[sum.kind].lane] !== this.run.sumLanes[n]) continue;
+      const [from, to] = [this.painter.x(sum.start), this.painter.x(sum.end)];
+      const away = x < from ? from - x : x > to ? x - to : 0;
+      if (away < distance) [nearest, distance] = [sum, away];
+    }
+    return nearest && {rank, sum: nearest};
   }
 
   listen() {
@@ -150,11 +193,13 @@ class Panel {
   }
 
   point(node, clientX, clientY) {
-    const same = node && this.hot && node.rank === this.hot.rank && node.index === this.hot.index;
+    const same = node && this.hot && node.rank === this.hot.rank &&
+        node.index === this.hot.index && node.sum === this.hot.sum;
     this.hot = node;
     if (!same) this.draw();
     if (node)
-      showTip(tipOf(node), clientX, clientY);
+      showTip(
+          node.sum ? tipOfSum(this.run, node.rank, node.sum) : tipOf(node), clientX, clientY);
     else
       hideTip();
   }
@@ -235,7 +280,7 @@ class Panel {
   choose(ranks, nodes) {
     const lanes = this.run.lanes;
     const middle = (this.view.from + this.view.to) / 2;
-    const at = this.hot;
+    const at = this.hot && !this.hot.sum ? this.hot : null;
     const rank =
         at ? Math.min(Math.max(at.rank + ranks, 0), lanes.length - 1) : memoryRankOf(this.run);
     const lane = lanes[rank];
@@ -250,7 +295,7 @@ class Panel {
     this.draw();
     showTip(
         tipOf(this.hot), box.left + Math.min(Math.max(x, GUTTER), this.width),
-        box.top + (rank + 1) * this.height);
+        box.top + rank * this.height + this.row.ops + 1);
     byId('spoken').textContent = spoken(this.hot);
   }
 }

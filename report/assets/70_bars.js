@@ -30,7 +30,7 @@ const PART_WORDS = {
   schedule: 'this order of ops, messages free',
   transfer: 'messages as they are',
   launch: 'starting each op',
-  tail: 'barrier and optimizer',
+  tail: 'sums of gradients, barrier, optimizer',
 };
 
 function segment(kind, left, width, letter, negative = false) {

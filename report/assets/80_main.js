@@ -2,17 +2,24 @@
 
 function swatchCanvas(shape, colour) {
   const canvas = element('canvas', {class: 'swatch', 'aria-hidden': 'true'});
-  drawOp(contextOf(canvas, 22, 14), shape, colour, 0, 0, 22, 14);
+  const context = contextOf(canvas, 22, 14);
+  if (shape.kind === KIND.validation)
+    drawValidation(context, 11, 0, 14);
+  else
+    drawOp(context, shape, colour, 0, 0, 22, 14);
   return canvas;
 }
 
-// Only what occurs.
+// Only what occurs. Parts of ops look like their ops.
 function opLegend(runs) {
+  const keyOf = (shape) => {
+    if (shape.kind === KIND.op || shape.kind === KIND.part) return 'op' + shape.passes[0];
+    return 'kind' + shape.kind;
+  };
   const seen = new Map();
   for (const run of runs) {
     for (const shape of run.shapes) {
-      const key = shape.kind === KIND.op ? 'op' + shape.passes[0] : 'kind' + shape.kind;
-      if (!seen.has(key) && shape.kind !== KIND.other) seen.set(key, shape);
+      if (!seen.has(keyOf(shape)) && shape.kind !== KIND.other) seen.set(keyOf(shape), shape);
     }
   }
   const names = {
@@ -21,8 +28,11 @@ function opLegend(runs) {
     op2: 'W weight gradient',
     op3: 'BW both gradients',
     kind1: 'F&B overlapped',
-    kind2: 'barrier',
-    kind3: 'O optimizer'
+    kind3: 'dropped: ran on rejected parameters',
+    kind4: 'barrier',
+    kind5: 'O optimizer',
+    kind7: 'rollback: a rejected step taken back',
+    kind6: 'validation'
   };
   const items = [...seen.keys()]
                     .sort((a, b) => Object.keys(names).indexOf(a) - Object.keys(names).indexOf(b))
@@ -37,6 +47,20 @@ function opLegend(runs) {
         element('li', {}, element('i', {class: 'dash', 'aria-hidden': 'true'}), 'on its way'));
   }
   return element('ul', {class: 'legend short'}, ...items);
+}
+
+// Of the thin lanes under the ranks' rows.
+function sumLegend(runs) {
+  const used = SUMS.filter((_, kind) => runs.some(
+                               (run) => run.sums.some((sums) => sums.some((s) => s.kind === kind))));
+  if (used.length === 0) return '';
+  return element(
+      'ul', {class: 'legend short'}, element('li', {}, 'beside compute:'),
+      ...used.map(({look, legend}) => {
+        const canvas = element('canvas', {class: 'swatch thin', 'aria-hidden': 'true'});
+        drawSum(contextOf(canvas, 22, 5), look, 0, 0, 22, 5);
+        return element('li', {}, canvas, legend);
+      }));
 }
 
 function memoryLegend(runs) {
@@ -157,7 +181,7 @@ class Timelines {
   restyle() {
     readColours();
     this.legends.replaceChildren(
-        opLegend(this.runs), this.hasMemory ? memoryLegend(this.runs) : '');
+        opLegend(this.runs), sumLegend(this.runs), this.hasMemory ? memoryLegend(this.runs) : '');
     this.draw(this.seen);
   }
 }

@@ -69,6 +69,38 @@ TEST(Advice, WithoutA1F1BThatRunsTheBestIsAdvised) {
   EXPECT_THAT(advice.text, HasSubstr("1f1b cannot run here"));
 }
 
+// C25 of the field's cases: with recomputation, what ZB-H1 holds between B and W fills the last
+// rank, 4 x 32, where 1F1B holds the input of one micro-batch.
+TEST(Advice, C25SaysToRunWAtOnceOnTheLateRanksThatDeferredWFills) {
+  const ScenarioForTest recomputed{.ranks = 4,
+                                   .micro_batches = 12,
+                                   .cost = {.forward = 1000,
+                                            .input_grad = 2000,
+                                            .weight_grad = 1000,
+                                            .activation = 2,
+                                            .weight_state = 32},
+                                   .memory_limit = 100};
+  const Advice advice = FindAdvice(Compare(recomputed, {"1f1b", "zb-h1"}));
+  EXPECT_EQ(advice.kind, AdviceKind::kNoRoom);
+  EXPECT_THAT(advice.text, HasSubstr("128 B on rank 3, 28 B over the limit of 100 B; that waits "
+                                     "for W: run W right after B on the late ranks, and rank 3 "
+                                     "needs 2 B"));
+}
+
+TEST(Advice, SaysNothingOfWWhereTheFirstRankIsTheFullest) {
+  const ScenarioForTest kept{.ranks = 4,
+                             .micro_batches = 12,
+                             .cost = {.forward = 1000,
+                                      .input_grad = 1000,
+                                      .weight_grad = 1000,
+                                      .activation = 34,
+                                      .weight_state = 32},
+                             .memory_limit = 200};
+  const std::string advice = Advise(Compare(kept, {"1f1b", "zb-h2"}));
+  EXPECT_THAT(advice, HasSubstr("zb-h2 would be"));
+  EXPECT_THAT(advice, Not(HasSubstr("right after B")));
+}
+
 TEST(Advice, BarelySplitMakes1F1BRight) {
   const Advice advice = FindAdvice(Compare(SplitNotHappening(), {"gpipe", "1f1b", "zb-h1"}));
   EXPECT_EQ(advice.kind, AdviceKind::kBarelySplit);

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "tests/report/comparison_for_test.h"
+#include "tests/report/sums_for_test.h"
 
 namespace spiritlevel {
 namespace {
@@ -81,6 +82,38 @@ TEST(TextChart, DrawsTheTail) {
   EXPECT_EQ(Text(scenario, "1f1b"),
             "f0......B0B0==oooo\n"
             "..f0B0B0....==oooo\n");
+}
+
+SumsForTest InParts(WeightGrads order) {
+  return {.schedule = "zb-h1",
+          .options = {.weight_grads = order},
+          .ranks = 1,
+          .micro_batches = 2,
+          .twins = false,
+          .tied = false,
+          .unit = 6};
+}
+
+// F = 54, B = 48, W = 42 in units of 6; a W's three parts take 21, 14 and 7, and only the last W is
+// cut. A part is drawn as its op.
+TEST(TextChart, PartsAreDrawnAsTheirOps) {
+  SumsForTest scenario = InParts(WeightGrads::kByMicroBatch);
+  const PlayedWithSums cut = Play(scenario);
+  scenario.buckets = false;
+  const PlayedWithSums whole = Play(scenario);
+  const std::string chart = TextChart(cut.program, cut.timeline, 6);
+  EXPECT_NE(chart.find("w1w1w1w1w1w1w1"), std::string::npos) << chart;
+  EXPECT_EQ(chart.substr(0, chart.rfind("w1")),
+            TextChart(whole.program, whole.timeline, 6).substr(0, chart.rfind("w1")));
+}
+
+TEST(TextChart, ByBucketThePartsOfWsTakeTurns) {
+  SumsForTest scenario = InParts(WeightGrads::kByBucket);
+  scenario.ranks = 2;  // the last W's of rank 1 follow each other
+  scenario.micro_batches = 4;
+  const PlayedWithSums played = Play(scenario);
+  const std::string chart = TextChart(played.program, played.timeline, 6);
+  EXPECT_NE(chart.find("w3w3w3w2w2"), std::string::npos) << chart;
 }
 
 TEST(TextChart, ScalesByItsUnit) {
@@ -169,6 +202,21 @@ TEST(TerminalChart, ColourEndsBeforeTheRowDoes) {
     if (line.find('\033') == std::string::npos) continue;
     EXPECT_EQ(line.substr(line.rfind('\033'), 4), "\033[0m") << line;
   }
+}
+
+TEST(TerminalChart, PartsAreDrawnAsTheirOpsAndNotCountedAsShortOps) {
+  SumsForTest scenario{.schedule = "zb-h1", .options = {.tail = Tail::kBarrier}};
+  const PlayedWithSums cut = Play(scenario);
+  // 2.6 ms a column: parts of 1.2 ms are shorter, ops are not.
+  std::string chart = TerminalChart(cut.program, cut.timeline, 110);
+  std::replace(chart.begin(), chart.end(), '\n', ' ');  // the legend is wrapped
+  EXPECT_NE(chart.find("W weight gradient"), std::string::npos) << chart;
+  EXPECT_EQ(chart.find('?'), std::string::npos) << chart;
+  EXPECT_EQ(chart.find("may not show"), std::string::npos) << chart;
+  EXPECT_NE(chart.find("sums of gradients run beside this, not drawn"), std::string::npos);
+  scenario.buckets = scenario.tied = false;
+  const PlayedWithSums bare = Play(scenario);
+  EXPECT_EQ(TerminalChart(bare.program, bare.timeline, 110).find("sums"), std::string::npos);
 }
 
 TEST(TerminalChart, SaysWhenOpsMayBeTooShortToShow) {

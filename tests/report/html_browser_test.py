@@ -62,7 +62,7 @@ class HtmlPage(unittest.TestCase):
         return page.run("[spiritlevel.timelines.view.from, spiritlevel.timelines.view.to]")
 
     def test_opens_without_a_complaint_wide_and_narrow_light_and_dark(self):
-        for name in ("uneven", "hostile", "empty"):
+        for name in ("uneven", "sums", "hostile", "empty"):
             for width, scheme in ((1600, "light"), (800, "dark"), (360, "light")):
                 with self.subTest(name=name, width=width, scheme=scheme):
                     page = self.open(name, width=width, scheme=scheme)
@@ -141,6 +141,122 @@ class HtmlPage(unittest.TestCase):
         tip = page.run("document.getElementById('tip').innerText")
         for words in ("memory of rank", "live", "parameters", "1 GiB"):
             self.assertIn(words, tip)
+
+    # Kinds are numbered as in NumberOf() of report/html_pack.cc.
+    def point_at_node(self, page, panel, rank, kind):
+        """Points at the first node of a kind; what the tip says then."""
+        return self.point_at(
+            page, panel, rank, "panel.row.ops / 2",
+            f"""(() => {{
+              const i = lane.shape.findIndex((shape) => run.shapes[shape].kind === {kind});
+              return {{start: lane.start[i], end: lane.end[i]}};
+            }})()""",
+        )  # fmt: skip
+
+    def point_at_sum(self, page, panel, rank, kind):
+        lanes = ("gradient sums", "between ranks", "between ranks", "validated reduction")
+        return self.point_at(
+            page, panel, rank, f"panel.row.lanes[run.sumLanes.indexOf('{lanes[kind]}')] + 1",
+            f"run.sums[{rank}].find((sum) => sum.kind === {kind})",
+        )  # fmt: skip
+
+    def point_at(self, page, panel, rank, below, what):
+        at = page.run(
+            f"""(() => {{
+              const panel = spiritlevel.timelines.panels[{panel}];
+              const [run, lane] = [panel.run, panel.run.lanes[{rank}]];
+              const what = {what};
+              spiritlevel.timelines.view.show(what.start - 3e7, what.end + 3e7);
+              panel.figure.scrollIntoView({{block: 'center'}});
+              panel.draw();
+              const box = panel.plot.getBoundingClientRect();
+              return {{x: box.left + panel.painter.x((what.start + what.end) / 2),
+                      y: box.top + {rank} * panel.height + {below}}};
+            }})()"""
+        )
+        page.settle()
+        page.mouse("mouseMoved", at["x"], at["y"])
+        self.assertFalse(page.run("document.getElementById('tip').hidden"))
+        return page.run("document.getElementById('tip').innerText")
+
+    def test_pointing_at_a_part_says_of_what_and_which_bucket_it_fills(self):
+        page = self.open("sums")
+        tip = self.point_at_node(page, panel=1, rank=3, kind=2)
+        self.assertIn("part 1 of 3 of 3W4 on rank 3", tip)
+        self.assertIn("fills gradient bucket 0; weight gradient of stage 3, micro-batch 4", tip)
+
+    def test_dropped_ops_validations_and_rollbacks_are_named(self):
+        page = self.open("sums")
+        tip = self.point_at_node(page, panel=5, rank=0, kind=3)
+        self.assertIn("dropped 0F0 on rank 0, iteration 1", tip)
+        self.assertIn("ran on parameters that were then rejected", tip)
+        tip = self.point_at_node(page, panel=5, rank=1, kind=7)
+        self.assertIn("rollback on rank 1, iteration 1", tip)
+        # A validation takes no time, and is found all the same.
+        tip = self.point_at_node(page, panel=5, rank=2, kind=6)
+        self.assertIn("validation on rank 2", tip)
+        legend = page.run("document.querySelector('.legends').innerText")
+        for words in ("dropped: ran on rejected parameters", "rollback", "validation"):
+            self.assertIn(words, legend)
+
+    def test_sums_have_lanes_of_their_own_and_say_what_they_are(self):
+        page = self.open("sums")
+        cases = [
+            (0, 1, 0, ("sum of bucket 0 of stage 1 on rank 1", "over the data", "300 MiB")),
+            (3, 1, 1, ("sum of stage", "with rank 2", "600 MiB", "3 ms")),
+            (0, 3, 2, ("tied embedding, stage 3", "with rank 0", "for the other ranks", "250 MiB")),
+            (4, 2, 3, ("reduction of iteration 0 on rank 2", "over all ranks", "1 ms")),
+        ]
+        for panel, rank, kind, expected in cases:
+            with self.subTest(panel=panel, kind=kind):
+                tip = self.point_at_sum(page, panel, rank, kind)
+                for words in expected:
+                    self.assertIn(words, tip)
+        self.assertEqual(page.errors, [])
+        # The lanes are there only where a run has something for them.
+        lanes = page.run("spiritlevel.runs.map((run) => run.sumLanes.length)")
+        self.assertEqual(lanes, [2, 2, 2, 2, 3, 3])
+        page = self.open("uneven")
+        heights = page.run(
+            "spiritlevel.timelines.panels.map((p) => [p.height, p.row.lanes.length])"
+        )
+        self.assertTrue(all(height == [20, 0] for height in heights))
+        self.assertNotIn("beside compute", page.run("document.querySelector('.legends').innerText"))
+
+    def test_every_category_of_memory_has_a_colour_in_the_legend_and_the_stack(self):
+        page = self.open("sums")
+        legend = page.run(
+            "[...document.querySelectorAll('.legends ul:last-child li')]"
+            ".map((li) => li.innerText.trim())"
+        )
+        held = ["parameters", "gradients", "optimizer", "waiting for B", "waiting for W"]
+        self.assertEqual(legend, held + ["workspace", "framework"])
+        # The colours from the bottom up, in the middle of the first op of rank 0.
+        stack = page.run(
+            """(() => {
+              const panel = spiritlevel.timelines.panels[0];
+              panel.draw();
+              const x = Math.round(panel.painter.x(panel.run.lanes[0].end[0] / 2)) + 1;
+              const height = panel.memory.height;
+              const pixels = panel.memory.getContext('2d').getImageData(x, 0, 1, height).data;
+              const column = [];
+              for (let y = height - 1; y >= 0; --y)
+                column.push([...pixels.slice(4 * y, 4 * y + 3)].join());
+              const shown = panel.run.memory(0, 0).during;
+              return {column, shown: [...shown], hex: spiritlevel.data.memory_categories.map(
+                (name) => getComputedStyle(document.documentElement)
+                  .getPropertyValue('--m-' + name).trim())};
+            })()"""
+        )
+        seen = list(dict.fromkeys(stack["column"]))
+        order = []
+        for value, colour in zip(stack["shown"], stack["hex"]):
+            rgb = ",".join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))
+            if value > 0 and rgb in seen:
+                order.append(seen.index(rgb))
+        self.assertEqual(order, sorted(order))
+        # At least those that are several pixels high: three of static memory, and what waits.
+        self.assertGreaterEqual(len(order), 4)
 
     def test_the_wheel_zooms_what_has_the_focus_around_the_pointer(self):
         page = self.open("uneven")

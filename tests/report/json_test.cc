@@ -8,6 +8,7 @@
 
 #include "report/figures.h"
 #include "tests/report/comparison_for_test.h"
+#include "tests/report/provenance_for_test.h"
 
 namespace spiritlevel {
 namespace {
@@ -132,6 +133,45 @@ TEST(Json, AScheduleThatCannotRunHasNullsAndItsReason) {
   EXPECT_EQ(r["fits"], false);
   EXPECT_EQ(r["valid"], false);
   EXPECT_THAT(r["reason"].get<std::string>(), testing::HasSubstr("even number of ranks"));
+}
+
+TEST(Json, WithoutProvenanceThereIsNone) {
+  EXPECT_TRUE(Json::parse(ToJson(Compare(Scenario(), {"1f1b"})))["provenance"].is_null());
+}
+
+TEST(Json, TypedCostsHaveTheirFileAndNoModel) {
+  Comparison comparison = Compare(Scenario(), {"1f1b"});
+  comparison.provenance = Provenance{.scenario_file = "mine.textproto"};
+  const Json from = Json::parse(ToJson(comparison))["provenance"];
+  EXPECT_EQ(Keys(from), (std::vector<std::string>{"costs", "scenario_file", "model", "profile"}));
+  EXPECT_EQ(from["costs"], "typed");
+  EXPECT_EQ(from["scenario_file"], "mine.textproto");
+  EXPECT_TRUE(from["model"].is_null());
+  EXPECT_TRUE(from["profile"].is_null());
+}
+
+TEST(Json, AModelAndItsProfileAreTold) {
+  Comparison comparison = Compare(Scenario(), {"1f1b"});
+  comparison.provenance = ProvenanceForTest();
+  const Json from = Json::parse(ToJson(comparison))["provenance"];
+  const ModelProvenance& model = *comparison.provenance->model;
+  EXPECT_EQ(from["costs"], "model");
+  EXPECT_EQ(
+      Keys(from["model"]),
+      (std::vector<std::string>{"config_file", "class", "layers", "parameters", "sequence_length",
+                                "micro_batch_size", "split", "splits", "recompute", "data_parallel",
+                                "bucket_bytes", "all_cores_busy", "assumptions", "not_modelled"}));
+  EXPECT_EQ(from["model"]["parameters"], model.parameters);
+  EXPECT_EQ(from["model"]["splits"][1]["stages"], 8);
+  EXPECT_EQ(from["model"]["splits"][1]["layers_per_stage"].get<std::vector<int64_t>>(),
+            model.splits[1].layers_per_stage);
+  EXPECT_EQ(from["model"]["recompute"].get<std::vector<std::string>>(), model.recompute);
+  EXPECT_EQ(Keys(from["profile"]),
+            (std::vector<std::string>{"file", "date", "cpu", "dtype", "library", "held_out_shapes",
+                                      "held_out_p90", "noisy"}));
+  EXPECT_EQ(from["profile"]["held_out_p90"], 0.084);
+  comparison.provenance->profile->held_out_shapes = 0;
+  EXPECT_TRUE(Json::parse(ToJson(comparison))["provenance"]["profile"]["held_out_p90"].is_null());
 }
 
 TEST(Json, NoLimitIsNull) {

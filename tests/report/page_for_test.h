@@ -14,6 +14,9 @@ struct PageForTest {
   std::vector<HtmlRun> runs;
 };
 
+// Unequal stages, messages, a launch delay, a tail and a memory limit.
+ScenarioForTest UnevenScenario();
+
 // All of the catalog where `schedules` is empty.
 PageForTest MakePage(const ScenarioForTest& scenario,
                      const std::vector<std::string>& schedules = {}, int iterations = 1);

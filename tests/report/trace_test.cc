@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,8 @@
 
 #include "sim/event.h"
 #include "tests/report/comparison_for_test.h"
+#include "tests/report/sums_for_test.h"
+#include "tests/report/trace_reader_for_test.h"
 
 namespace spiritlevel {
 namespace {
@@ -21,216 +22,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Key;
 
-// Protobuf read without a schema: the fields of a message in their order.
-struct Field {
-  int number = 0;
-  uint64_t value = 0;        // of a varint or a fixed64
-  std::string_view bytes{};  // of a length-delimited one
-};
-
-uint64_t ReadVarint(std::string_view* data) {
-  uint64_t value = 0;
-  for (int shift = 0; !data->empty(); shift += 7) {
-    const auto byte = static_cast<unsigned char>(data->front());
-    data->remove_prefix(1);
-    value |= static_cast<uint64_t>(byte & 127) << shift;
-    if (byte < 128) return value;
-  }
-  ADD_FAILURE() << "a number is cut off";
-  return 0;
-}
-
-std::vector<Field> FieldsOf(std::string_view data) {
-  std::vector<Field> fields;
-  while (!data.empty()) {
-    const uint64_t tag = ReadVarint(&data);
-    Field& field = fields.emplace_back();
-    field.number = static_cast<int>(tag >> 3);
-    const uint64_t wire = tag & 7;
-    if (wire == 0) {
-      field.value = ReadVarint(&data);
-    } else if (wire == 1) {
-      for (size_t i = 0; i < 8; ++i) {
-        field.value |= static_cast<uint64_t>(static_cast<unsigned char>(data.at(i))) << (8 * i);
-      }
-      data.remove_prefix(8);
-    } else if (wire == 2) {
-      const uint64_t length = ReadVarint(&data);
-      EXPECT_LE(length, data.size());
-      field.bytes = data.substr(0, length);
-      data.remove_prefix(std::min<size_t>(length, data.size()));
-    } else {
-      ADD_FAILURE() << "wire type " << wire;
-      return fields;
-    }
-  }
-  return fields;
-}
-
-uint64_t ValueOf(const std::vector<Field>& fields, int number, uint64_t otherwise = 0) {
-  for (const Field& field : fields) {
-    if (field.number == number) return field.value;
-  }
-  return otherwise;
-}
-std::string_view BytesOf(const std::vector<Field>& fields, int number) {
-  for (const Field& field : fields) {
-    if (field.number == number) return field.bytes;
-  }
-  return {};
-}
-
-struct TrackRead {
-  std::string name;
-  uint64_t parent = 0;
-  uint64_t process = 0;  // pid + 1 of a process' own track
-  bool counts_bytes = false;
-  std::string share_key;
-};
-
-struct Slice {
-  std::string name;
-  TimeNs start = 0;
-  TimeNs end = 0;
-
-  friend bool operator==(const Slice&, const Slice&) = default;
-  friend void PrintTo(const Slice& slice, std::ostream* out) {
-    *out << slice.name << " [" << slice.start << ", " << slice.end << ")";
-  }
-};
-
-// What a viewer makes of the file.
-struct TraceRead {
-  std::map<uint64_t, TrackRead> tracks;
-  std::map<uint64_t, std::vector<Slice>> slices;  // by track; an instant has no length
-  std::map<uint64_t, std::vector<std::pair<TimeNs, int64_t>>> counters;  // by track
-  std::map<uint64_t, std::vector<TimeNs>> flow_starts;
-  std::map<uint64_t, std::vector<TimeNs>> flow_ends;
-  std::vector<std::string> wrong;
-  size_t interned_names = 0;
-
-  uint64_t Find(std::string_view process, std::string_view track) const {
-    for (const auto& [uuid, info] : tracks) {
-      if (info.name != track) continue;
-      const auto parent = tracks.find(info.parent);
-      if (process.empty() ? info.parent == 0
-                          : parent != tracks.end() && parent->second.name == process) {
-        return uuid;
-      }
-    }
-    return 0;
-  }
-};
-
-class TraceReader {
- public:
-  TraceRead Read(const std::string& file) {
-    for (const Field& packet : FieldsOf(file)) {
-      EXPECT_EQ(packet.number, 1);
-      ReadPacket(FieldsOf(packet.bytes));
-    }
-    for (const auto& [track, open] : open_) {
-      if (open) Complain("a slice never ends", track);
-    }
-    return std::move(trace_);
-  }
-
- private:
-  void Complain(std::string_view what, uint64_t track) {
-    trace_.wrong.push_back(std::string(what) + ", track " + std::to_string(track) + " " +
-                           trace_.tracks[track].name);
-  }
-
-  void ReadPacket(const std::vector<Field>& packet) {
-    if (ValueOf(packet, 10) != 1) trace_.wrong.emplace_back("a packet of another sequence");
-    if (first_ && (ValueOf(packet, 13) & 1) == 0) trace_.wrong.emplace_back("state not cleared");
-    first_ = false;
-    for (const Field& entry : FieldsOf(BytesOf(packet, 12))) {
-      const std::vector<Field> name = FieldsOf(entry.bytes);
-      if (!names_.emplace(ValueOf(name, 1), BytesOf(name, 2)).second) {
-        trace_.wrong.emplace_back("a name is interned twice");
-      }
-      ++trace_.interned_names;
-    }
-    if (!BytesOf(packet, 60).empty()) ReadDescriptor(FieldsOf(BytesOf(packet, 60)));
-    if (!BytesOf(packet, 11).empty()) {
-      const bool has_name = ValueOf(FieldsOf(BytesOf(packet, 11)), 10) != 0;
-      if (has_name && (ValueOf(packet, 13) & 2) == 0) {
-        trace_.wrong.emplace_back("uses a name without saying so");
-      }
-      ReadEvent(FieldsOf(BytesOf(packet, 11)), static_cast<TimeNs>(ValueOf(packet, 8)));
-    }
-  }
-
-  void ReadDescriptor(const std::vector<Field>& descriptor) {
-    TrackRead& track = trace_.tracks[ValueOf(descriptor, 1)];
-    if (!track.name.empty()) trace_.wrong.push_back("a track is described twice: " + track.name);
-    track.name = BytesOf(descriptor, 2);
-    track.parent = ValueOf(descriptor, 5);
-    const std::vector<Field> process = FieldsOf(BytesOf(descriptor, 3));
-    if (!process.empty()) {
-      track.name = BytesOf(process, 6);
-      track.process = ValueOf(process, 1) + 1;
-    }
-    const std::vector<Field> counter = FieldsOf(BytesOf(descriptor, 8));
-    track.counts_bytes = ValueOf(counter, 3) == 3;
-    track.share_key = BytesOf(counter, 7);
-  }
-
-  void ReadEvent(const std::vector<Field>& event, TimeNs time) {
-    const uint64_t track = ValueOf(event, 11);
-    if (!trace_.tracks.contains(track)) Complain("an event of no track", track);
-    TimeNs& last = last_time_[track];
-    if (time < last) Complain("goes back in time", track);
-    last = time;
-    std::optional<Slice>& open = open_[track];
-    switch (ValueOf(event, 9)) {
-      case 1:
-        if (open) Complain("slices overlap", track);
-        open = Slice{.name = names_[ValueOf(event, 10)], .start = time};
-        break;
-      case 2:
-        if (!open) return Complain("an end without a begin", track);
-        open->end = time;
-        trace_.slices[track].push_back(*open);
-        open.reset();
-        break;
-      case 3:
-        trace_.slices[track].push_back({names_[ValueOf(event, 10)], time, time});
-        break;
-      case 4:
-        trace_.counters[track].emplace_back(time, static_cast<int64_t>(ValueOf(event, 30)));
-        break;
-      default:
-        Complain("an event of no type", track);
-    }
-    ReadExtras(event, time);
-  }
-
-  void ReadExtras(const std::vector<Field>& event, TimeNs time) {
-    std::vector<int64_t> values;
-    size_t next = 0;
-    for (const Field& field : event) {
-      if (field.number == 12) values.push_back(static_cast<int64_t>(field.value));
-      if (field.number == 47) trace_.flow_starts[field.value].push_back(time);
-      if (field.number == 48) trace_.flow_ends[field.value].push_back(time);
-    }
-    for (const Field& field : event) {
-      if (field.number != 31) continue;
-      if (next >= values.size()) return Complain("a counter without a value", field.value);
-      trace_.counters[field.value].emplace_back(time, values[next++]);
-    }
-  }
-
-  TraceRead trace_;
-  bool first_ = true;
-  std::map<uint64_t, std::string> names_;
-  std::map<uint64_t, std::optional<Slice>> open_;
-  std::map<uint64_t, TimeNs> last_time_;
-};
-
 TraceRead ReadTrace(const Played& played, const TraceOptions& options) {
-  return TraceReader().Read(PerfettoTrace(played.program, played.timeline, options));
+  return spiritlevel::ReadTrace(PerfettoTrace(played.program, played.timeline, options));
 }
 
 ScenarioForTest ScenarioWithEverything() {
@@ -272,7 +65,7 @@ TEST_P(EverySchedule, HasASliceForEachNodeAtItsTime) {
     if (IsComputeNode(event)) expected[event.rank].emplace_back(event.start, event.end);
   }
   for (const auto& [rank, times] : expected) {
-    const std::vector<Slice>& slices = trace.slices.at(trace.Find(RankName(rank), "compute"));
+    const std::vector<SliceRead>& slices = trace.slices.at(trace.Find(RankName(rank), "compute"));
     ASSERT_EQ(slices.size(), times.size());
     for (size_t i = 0; i < times.size(); ++i) {
       EXPECT_EQ(slices[i].start, times[i].first);
@@ -348,20 +141,32 @@ INSTANTIATE_TEST_SUITE_P(Trace, EverySchedule,
 TEST(Trace, AMessageStandsOnBothLanesForItsTimeOnTheLink) {
   const Played played = Play(ScenarioWithEverything(), "1f1b");
   const TraceRead trace = ReadTrace(played, {});
-  const Slice sent = trace.slices.at(trace.Find("rank 0", "send to rank 1")).at(0);
-  const Slice received = trace.slices.at(trace.Find("rank 1", "receive from rank 0")).at(0);
-  EXPECT_EQ(sent, (Slice{"F0", 9011, 9311}));
-  EXPECT_EQ(received, (Slice{"F0", 9711, 10011}));
+  const SliceRead sent = trace.slices.at(trace.Find("rank 0", "send to rank 1")).at(0);
+  const SliceRead received = trace.slices.at(trace.Find("rank 1", "receive from rank 0")).at(0);
+  EXPECT_EQ(sent, (SliceRead{"F0", 9011, 9311}));
+  EXPECT_EQ(received, (SliceRead{"F0", 9711, 10011}));
 }
 
-TEST(Trace, NamesStandForTheirOpsAndAreWrittenOnce) {
+TEST(Trace, NamesStandForTheirOps) {
   const Played played = Play(ScenarioWithEverything(), "zb-v");
   const TraceRead trace = ReadTrace(played, {.title = "a title", .iterations = 2});
-  const std::vector<Slice>& slices = trace.slices.at(trace.Find("rank 0", "compute"));
+  const std::vector<SliceRead>& slices = trace.slices.at(trace.Find("rank 0", "compute"));
   EXPECT_EQ(slices[0].name, "0F0");
   EXPECT_EQ(slices.back().name, "optimizer");
-  // 8 stages x 8 micro-batches x 3 passes, the tail, the title; a second iteration adds none.
-  EXPECT_EQ(trace.interned_names, 8u * 8 * 3 + 2 + 1);
+  EXPECT_EQ(slices[slices.size() - 2].name, "barrier");
+}
+
+// A sequence, which is a track, writes each name once: on rank 0's compute lane those of 2 stages x
+// 8 micro-batches x 3 passes and of the tail. Over fewer iterations that would take more room.
+TEST(Trace, NamesOfFourIterationsAreWrittenOnceATrack) {
+  const Played played = Play(ScenarioWithEverything(), "zb-v");
+  const TraceOptions without_lanes{.iterations = 4, .communication_lanes = false};
+  const TraceRead trace = ReadTrace(played, without_lanes);
+  EXPECT_THAT(trace.wrong, IsEmpty());
+  EXPECT_EQ(trace.interned_names, 4u * (2 * 8 * 3 + 2) + 1);
+  EXPECT_EQ(ReadTrace(played, {.iterations = 3}).interned_names, 0u);
+  EXPECT_EQ(trace.SlicesOf("rank 2", "compute").size(), 4u * (2 * 8 * 3 + 2));
+  EXPECT_EQ(trace.SlicesOf("rank 0", "compute")[50].name, "0F0");
 }
 
 // Whatever overlaps the window is whole, and nothing else is there.
@@ -377,7 +182,7 @@ TEST(Trace, AWindowKeepsWhatOverlapsIt) {
   for (int rank = 0; rank < 4; ++rank) {
     const auto& slices = trace.slices.at(trace.Find(RankName(rank), "compute"));
     found += slices.size();
-    for (const Slice& slice : slices) EXPECT_TRUE(slice.end >= from && slice.start <= to);
+    for (const SliceRead& slice : slices) EXPECT_TRUE(slice.end >= from && slice.start <= to);
   }
   EXPECT_EQ(found, expected);
   EXPECT_EQ(trace.flow_starts.size(), trace.flow_ends.size());
@@ -407,8 +212,8 @@ TEST(Trace, TooManyNodesAreCutToAWindowThatTheFileNames) {
               HasSubstr("since there are " + std::to_string(count(all)) + " nodes"));
 }
 
-// What the format costs: ZB-H1, a counter and arrows included, without communication lanes.
-TEST(Trace, TakesAtMost70BytesAnOpWithoutLanes) {
+// What the format costs: ZB-H1, counters and arrows included.
+TEST(Trace, TakesAtMost52BytesAnOpWithoutLanesAnd95With) {
   ScenarioForTest scenario = ScenarioWithEverything();
   scenario.ranks = 16;
   scenario.micro_batches = 128;
@@ -418,9 +223,197 @@ TEST(Trace, TakesAtMost70BytesAnOpWithoutLanes) {
                    .activation = 1'163'919'360,
                    .weight_state = 503'316'480};
   const Played played = Play(scenario, "zb-h1");
-  const std::string file =
-      PerfettoTrace(played.program, played.timeline, {.communication_lanes = false});
-  EXPECT_LT(file.size(), 70u * 3 * 16 * 128);
+  const auto bytes_an_op = [&](bool lanes) {
+    const TraceOptions options{.communication_lanes = lanes};
+    const std::string file = PerfettoTrace(played.program, played.timeline, options);
+    return static_cast<double>(file.size()) / (3 * 16 * 128);
+  };
+  EXPECT_LT(bytes_an_op(false), 52);
+  EXPECT_LT(bytes_an_op(true), 95);
+}
+
+// The same in whole microseconds: the file counts in them.
+TEST(Trace, TimesInACoarserUnitTakeFewerBytesAndStayExact) {
+  ScenarioForTest scenario = ScenarioWithEverything();
+  const Played fine = Play(scenario, "zb-v");
+  scenario.cost.forward *= 1000;
+  scenario.cost.input_grad *= 1000;
+  scenario.cost.weight_grad *= 1000;
+  scenario.common.hop.latency *= 1000;
+  scenario.common.hop.busy *= 1000;
+  scenario.common.launch *= 1000;
+  scenario.common.optimizer *= 1000;
+  scenario.common.barrier *= 1000;
+  const Played coarse = Play(scenario, "zb-v");
+  const TraceRead trace = ReadTrace(coarse, {}), expected = ReadTrace(fine, {});
+  EXPECT_THAT(trace.wrong, IsEmpty());
+  for (const auto& [track, slices] : expected.slices) {
+    if (trace.tracks.at(track).name == "Spiritlevel") continue;
+    ASSERT_EQ(trace.slices.at(track).size(), slices.size());
+    for (size_t i = 0; i < slices.size(); ++i) {
+      ASSERT_EQ(trace.slices.at(track)[i].start, 1000 * slices[i].start);
+      ASSERT_EQ(trace.slices.at(track)[i].end, 1000 * slices[i].end);
+    }
+  }
+  // But for what the file says about itself, and the unit of each of its 4 + 14 sequences.
+  const size_t more = PerfettoTrace(coarse.program, coarse.timeline, {}).size() -
+                      PerfettoTrace(fine.program, fine.timeline, {}).size();
+  EXPECT_LT(more, 100u);
+}
+
+// However messages are posted, lanes are in the order of time and their slices do not overlap.
+TEST(Trace, IsWellFormedUnderEveryPosting) {
+  for (const std::string_view schedule : {"1f1b", "zb-h1", "interleaved"}) {
+    for (const Posting posting : {Posting::kIdeal, Posting::kNcclFifo, Posting::kBatched}) {
+      if (posting == Posting::kBatched && schedule == "interleaved") continue;  // it deadlocks
+      SCOPED_TRACE(std::string(schedule) + ", " + std::string(Name(posting)));
+      const PlayedWithSums played = Play(SumsForTest{
+          .schedule = schedule, .options = {.posting = posting, .receives = Receives::kDeferred}});
+      const TraceRead trace =
+          spiritlevel::ReadTrace(PerfettoTrace(played.program, played.timeline, {.iterations = 2}));
+      EXPECT_THAT(trace.wrong, IsEmpty());
+      EXPECT_GE(trace.flow_starts.size(), 2u * 8 * 2 * 3);  // both ways over three hops
+      EXPECT_EQ(trace.flow_starts.size(), trace.flow_ends.size());
+    }
+  }
+}
+
+TraceRead ReadTrace(const PlayedWithSums& played, const TraceOptions& options) {
+  return spiritlevel::ReadTrace(PerfettoTrace(played.program, played.timeline, options));
+}
+
+// Each event of a compute lane and each sum under the name that the page has for it, too, at its
+// time, sums with their bytes.
+TEST(TraceOfSums, EverythingThatAProgramHoldsIsThereByName) {
+  std::map<NodeKind, int> compared;
+  for (const SumsForTest& scenario : EverythingOnAPage()) {
+    SCOPED_TRACE(scenario.schedule);
+    const PlayedWithSums played = Play(scenario);
+    const TraceRead trace = ReadTrace(played, {.iterations = 2});
+    EXPECT_THAT(trace.wrong, IsEmpty());
+    const auto op = [&](const Op& o) {
+      const bool one_stage = scenario.schedule == "1f1b" || scenario.schedule.starts_with("zb");
+      return (one_stage ? "" : std::to_string(o.stage)) + std::string(Name(o.pass)) +
+             std::to_string(o.micro_batch);
+    };
+    std::map<std::pair<int, std::string>, size_t> next;
+    for (const Event& event : CollectEvents(played.program, played.timeline, 2)) {
+      std::string track = "compute", name;
+      switch (event.kind) {
+        case NodeKind::kPart:
+          name = op(event.op) + " part " + std::to_string(event.part.index + 1) + " of 3";
+          break;
+        case NodeKind::kDroppedOp:
+          name = "dropped " + op(event.op);
+          break;
+        case NodeKind::kValidation:
+          name = "validation";
+          break;
+        case NodeKind::kRollback:
+          name = "rollback";
+          break;
+        case NodeKind::kBucketSum:
+          track = "gradient sums";
+          name = "sum of bucket " + std::to_string(event.gradient_bucket) + " of stage " +
+                 std::to_string(event.op.stage);
+          break;
+        case NodeKind::kTwinSum:
+          track = "between ranks";
+          name = "sum of stage " + std::to_string(event.op.stage);
+          break;
+        case NodeKind::kTiedSum:
+          track = "between ranks";
+          name = "sum of the tied embedding, stage " + std::to_string(event.op.stage);
+          break;
+        case NodeKind::kReduction:
+          track = "validated reduction";
+          name = "reduction of iteration " + std::to_string(event.iteration);
+          break;
+        case NodeKind::kSend:
+        case NodeKind::kReceive:
+          continue;
+        default:
+          break;
+      }
+      const std::vector<SliceRead> slices = trace.SlicesOf(RankName(event.rank), track);
+      const size_t i = next[{event.rank, track}]++;
+      ASSERT_LT(i, slices.size()) << track;
+      if (!name.empty()) {
+        ASSERT_EQ(slices[i].name, name);
+        ++compared[event.kind];
+      }
+      ASSERT_EQ(slices[i].start, event.start);
+      ASSERT_EQ(slices[i].end, event.end);
+      if (track != "compute") {
+        ASSERT_EQ(slices[i].bytes, event.bytes) << name;
+      }
+    }
+    for (const auto& [track, count] : next) {
+      EXPECT_EQ(trace.SlicesOf(RankName(track.first), track.second).size(), count) << track.second;
+    }
+  }
+  for (const NodeKind kind :
+       {NodeKind::kPart, NodeKind::kDroppedOp, NodeKind::kValidation, NodeKind::kRollback,
+        NodeKind::kBucketSum, NodeKind::kTwinSum, NodeKind::kTiedSum, NodeKind::kReduction}) {
+    EXPECT_GT(compared[kind], 3) << "kind " << static_cast<int>(kind);
+  }
+}
+
+// Each counter stands at what the ledger says after every node, static and transient memory of
+// several categories included: values that ride along with an event go to the right counters.
+TEST(TraceOfSums, CountersOfAllCategoriesAreTheLedger) {
+  for (const SumsForTest& scenario : EverythingOnAPage()) {
+    SCOPED_TRACE(scenario.schedule);
+    const PlayedWithSums played = Play(scenario);
+    const TraceRead trace = ReadTrace(played, {.iterations = 2});
+    int compared = 0;
+    for (const Event& event : CollectEvents(played.program, played.timeline, 2)) {
+      if (!RunsOps(event.kind) && event.kind != NodeKind::kDroppedOp) continue;
+      for (size_t i = 0; i < kNumMemoryCategories; ++i) {
+        const auto track = trace.counters.find(trace.Find(RankName(event.rank), kCounters[i]));
+        if (track == trace.counters.end()) {
+          ASSERT_EQ(event.during[i], 0);
+          continue;
+        }
+        Bytes value = -1;
+        for (const auto& [at, bytes] : track->second) {
+          if (at < event.end) value = bytes;
+        }
+        ASSERT_EQ(value, event.during[i]) << kCounters[i];
+        ++compared;
+      }
+    }
+    EXPECT_GT(compared, 500);
+  }
+}
+
+TEST(TraceOfSums, WithoutAnyThereAreNoTracksForThem) {
+  const TraceRead trace = ReadTrace(Play(ScenarioWithEverything(), "1f1b"), {});
+  for (const char* track : {"gradient sums", "between ranks", "validated reduction"}) {
+    EXPECT_EQ(trace.Find("rank 0", track), 0u) << track;
+  }
+}
+
+// The reader takes no file in which a packet is missing that others need: of the first 60, which
+// describe tracks and begin sequences, any but the instant that says what the file shows.
+TEST(TraceOfSums, TheReaderMissesStateThatIsNotThere) {
+  const Played played = Play(ScenarioWithEverything(), "1f1b");
+  const std::string file = PerfettoTrace(played.program, played.timeline,
+                                         {.iterations = 4, .communication_lanes = true});
+  ASSERT_THAT(spiritlevel::ReadTrace(file).wrong, IsEmpty());
+  int noticed = 0, packets = 0;
+  for (size_t at = 0; at < file.size() && packets < 60; ++packets) {
+    size_t length = static_cast<unsigned char>(file[at + 1]), head = 2;
+    if (length >= 128) {
+      length = (length & 127) | static_cast<size_t>(static_cast<unsigned char>(file[at + 2])) << 7;
+      head = 3;
+    }
+    std::string cut = file;
+    cut.erase(at, head + length);
+    noticed += spiritlevel::ReadTrace(cut).wrong.empty() ? 0 : 1;
+    at += head + length;
+  }
+  EXPECT_EQ(noticed, packets - 1);
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <random>
 #include <string>
 
+#include "sim/engine.h"
 #include "tests/report/page_for_test.h"
+#include "tests/report/sums_for_test.h"
 
 namespace spiritlevel {
 namespace {
@@ -91,6 +93,63 @@ TEST(Waterfall, SumsToTheStepAndBoundsAreNeverNegative) {
       EXPECT_GE(Part(waterfall, WaterfallPart::kSchedule), 0) << where;
     }
   }
+}
+
+Waterfall WaterfallOf(const PlayedWithSums& played) {
+  return FindWaterfall(played.schedule, played.costs, played.options, played.summary.step);
+}
+
+// What stands before the tail is the same with sums of gradients and without them, under any tail
+// and however W is cut for them; all that they cost is the tail's.
+TEST(Waterfall, TailContainsTheSumsOfGradients) {
+  for (const std::string_view name : {"1f1b", "zb-h1", "interleaved", "dualpipe"}) {
+    for (const Tail tail : {Tail::kBarrier, Tail::kNoTail, Tail::kSpeculativeValidation}) {
+      for (const WeightGrads order : {WeightGrads::kByMicroBatch, WeightGrads::kByBucket}) {
+        SCOPED_TRACE(std::string(name) + ", " + std::string(Name(tail)) + ", " +
+                     std::string(Name(order)));
+        SumsForTest scenario{.schedule = name, .options = {.tail = tail, .weight_grads = order}};
+        const PlayedWithSums with = Play(scenario);
+        scenario.buckets = scenario.twins = scenario.tied = false;
+        const PlayedWithSums without = Play(scenario);
+        const Waterfall waterfall = WaterfallOf(with), bare = WaterfallOf(without);
+        EXPECT_EQ(waterfall.step(), with.summary.step);
+        EXPECT_EQ(bare.step(), without.summary.step);
+        for (const WaterfallPart part :
+             {WaterfallPart::kIdeal, WaterfallPart::kImbalance, WaterfallPart::kSchedule,
+              WaterfallPart::kTransfer, WaterfallPart::kLaunch}) {
+          EXPECT_EQ(waterfall[part], bare[part]) << Name(part);
+        }
+        EXPECT_EQ(waterfall[WaterfallPart::kTail] - bare[WaterfallPart::kTail],
+                  with.summary.step - without.summary.step);
+      }
+    }
+  }
+}
+
+// 1F1B on 2 ranks with 2 micro-batches and F = 2, BW = 4 is 6 x 3 = 18. The last BW of rank 0 ends
+// it: its one bucket takes 5, what both ends share 7, the optimizer 1 and 2 for its stage.
+TEST(Waterfall, TailIsTheBucketTheTiedSumAndTheStep) {
+  const Schedule schedule =
+      FindSchedule("1f1b").Make({.ranks = 2, .micro_batches = 2, .stages_per_rank = 2});
+  const StageCost cost{.forward = 2, .fused_backward = 4};
+  const Costs::Common common{
+      .optimizer = 1,
+      .optimizer_by_stage = {2, 2},
+      .gradients = {.buckets = {{{.sum = {.duration = 5}}}, {{.sum = {.duration = 5}}}},
+                    .tied = {{.duration = 7}}}};
+  const Costs costs = Costs::Uniform(2, 2, cost, common);
+  const LoweringOptions options{.iterations = kPeriodIterations};
+  const Program program = Lower(schedule, costs, options);
+  const Summary summary = Summarize(program, costs, SimulateInOrder(program));
+  const Waterfall expected{.parts = {12, 0, 6, 0, 0, 5 + 7 + 1 + 2}};
+  EXPECT_EQ(FindWaterfall(schedule, costs, options, summary.step), expected);
+}
+
+// A run in which a version is rejected has the waterfall of its schedule, too.
+TEST(Waterfall, OfARejectedRunStillSumsToItsStep) {
+  const PlayedWithSums played = Play(EverythingOnAPage().back());
+  ASSERT_FALSE(played.options.rejected.empty());
+  EXPECT_EQ(WaterfallOf(played).step(), played.summary.step);
 }
 
 TEST(Waterfall, NamesItsPartsInOrder) {

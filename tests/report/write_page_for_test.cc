@@ -2,6 +2,7 @@
 //
 //   uneven.html, uneven.json    unequal stages, messages, launch, tail, a limit; two iterations
 //   large.html                  16 ranks, 256 micro-batches, all schedules
+//   sums.html                   sums of gradients, parts of ops, a rejected version; two iterations
 //   hostile.html                names that try to be markup
 //   empty.html                  one rank, and nothing takes any time or memory
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include "base/file.h"
 #include "report/json.h"
 #include "tests/report/page_for_test.h"
+#include "tests/report/sums_for_test.h"
 
 namespace spiritlevel {
 namespace {
@@ -62,6 +64,7 @@ void Write(const std::filesystem::path& folder, const std::string& name, const P
 void WriteAll(const std::filesystem::path& folder) {
   Write(folder, "uneven", MakePage(Uneven(), {}, /*iterations=*/2));
   Write(folder, "large", MakePage(Large()));
+  Write(folder, "sums", MakePage(EverythingOnAPage(), /*iterations=*/2));
   PageForTest hostile = MakePage(Uneven(), {"1f1b", "zb-h1"});
   const std::string name = "</script><script>window.owned = 1</script><!--<img src=x>&\"'\xff";
   hostile.comparison.scenario = name;
