@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "cli/play.h"
+#include "cli/profile.h"
 #include "scenarios/torch_csv.h"
 #include "sim/analysis/check_schedule.h"
 
@@ -63,8 +64,8 @@ void CheckScheduleFile(const std::string& file) {
   Print("legal: every pass once, all dependencies kept, no deadlock\n");
 }
 
-void CheckScenarioFile(const std::string& file) {
-  const Scenario scenario = LoadScenario(file);
+void CheckScenarioFile(const std::string& file, const std::string& profile) {
+  const Scenario scenario = WithProfile(LoadScenario(file), file, profile).scenario;
   Print(fmt::format("{}: scenario of {} ranks and {} micro-batches\n", file, scenario.ranks,
                     scenario.micro_batches));
   for (const std::string& warning : scenario.warnings) Print("warning: " + warning + "\n");
@@ -97,11 +98,18 @@ bool IsScenarioFile(const std::string& file) {
 
 void AddCheck(CLI::App& app) {
   const auto file = std::make_shared<std::string>();
+  const auto profile = std::make_shared<std::string>();
   CLI::App* sub = app.add_subcommand(
       "check", "Judge a schedule file (PyTorch CSV), or every named schedule on a scenario");
   sub->add_option("FILE", *file, "Schedule (.csv) or scenario (.textproto, .json)")->required();
-  sub->callback(
-      [file] { IsScenarioFile(*file) ? CheckScenarioFile(*file) : CheckScheduleFile(*file); });
+  sub->add_option("--profile", *profile, "Device profile, for a scenario with a model");
+  sub->callback([file, profile] {
+    if (IsScenarioFile(*file)) return CheckScenarioFile(*file, *profile);
+    if (!profile->empty()) {
+      throw InputError("--profile: an order of passes has no times", "leave it out");
+    }
+    CheckScheduleFile(*file);
+  });
 }
 
 }  // namespace spiritlevel

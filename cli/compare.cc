@@ -8,6 +8,8 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/page.h"
+#include "cli/profile.h"
+#include "report/five_lines.h"
 #include "report/json.h"
 #include "report/table.h"
 
@@ -20,19 +22,24 @@ struct CompareCommand {
   PlayFlags play;
   std::optional<std::string> json;
   std::optional<std::string> html;
+  bool summary = false;
 
   void Run() const {
     PlayOptions options = play.Parse();
     options.pack_html = html.has_value();
-    const Scenario loaded = scenario.Load();
+    LoadedScenario from = scenario.Load();
+    const Scenario& loaded = from.scenario;
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const std::vector<ScheduleChoice> choices = schedules.Load();
     // Asked for by itself, a schedule that cannot run is an error and not a row.
     if (choices.size() == 1) ThrowIfItCannotRun(loaded, choices[0], options);
     Compared compared = Compare(loaded, choices, options);
-    const Comparison& comparison = compared.comparison;
+    Comparison& comparison = compared.comparison;
+    comparison.provenance = WithSplits(std::move(from), comparison.results);
     // Printed first: where that fails, no file is left either.
-    if (json.value_or("") != "-") Print(CompareTable(comparison));
+    if (json.value_or("") != "-") {
+      Print(summary ? FiveLines(comparison) : CompareTable(comparison));
+    }
     if (json) WriteOutput(*json, ToJson(comparison), InputFiles(scenario, schedules));
     if (html) WritePage(*html, comparison, std::move(compared.runs), scenario, schedules, play);
   }
@@ -46,9 +53,11 @@ void AddCompare(CLI::App& app) {
       "compare", "Play schedules on a scenario: what each costs in time and memory, and why");
   command->scenario.AddTo(*sub);
   command->schedules.AddTo(*sub, /*many=*/true);
+  command->scenario.AddProfileTo(*sub);
   command->play.AddTo(*sub);
   sub->add_option("--json", command->json, "Write the results as JSON to FILE (- for stdout)");
   sub->add_option("--html", command->html, "Write a report to look at, one file, to FILE");
+  sub->add_flag("--summary", command->summary, "Print five lines in place of the table");
   sub->callback([command] { command->Run(); });
 }
 

@@ -22,7 +22,8 @@ struct ExportCommand {
       throw InputError(fmt::format("--format: there is no format \"{}\"", format),
                        "there is torch-csv");
     }
-    const Scenario loaded = scenario.Load();
+    // An order does not depend on what its passes cost.
+    const Scenario loaded = scenario.LoadWithoutProfile();
     const ScheduleChoice choice = schedules.LoadOne();
     const Schedule schedule = MakeNamed(loaded, choice);
     const std::string csv = AsCsv(choice, schedule);

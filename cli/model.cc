@@ -11,11 +11,13 @@
 #include "base/check.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "models/assumptions.h"
 #include "models/hf_config.h"
 #include "models/layer_ops.h"
 #include "models/model_costs.h"
 #include "models/parameters.h"
 #include "models/stages.h"
+#include "report/digits.h"
 
 namespace spiritlevel {
 namespace {
@@ -36,17 +38,8 @@ struct Understood {
 };
 
 void AssumeAboutMemory(const Understood& u, std::vector<std::string>* lines) {
-  lines->push_back(u.run.stored_attention
-                       ? "attention writes its probabilities to memory and keeps them"
-                       : "attention keeps no matrix of probabilities, only a log-sum-exp per row");
-  lines->push_back(u.run.norm_grads_in_w
-                       ? "the gradients of all parameters are formed in W"
-                       : "the gradients of norms' parameters are formed in B, all others in W");
-  const TrainingBytes bytes = BytesPerParameter(u.run.dtype);
-  lines->push_back(fmt::format(
-      "a parameter takes {} bytes: {} itself, {} its gradient, {} for {}Adam's moments in float32",
-      bytes.total(), bytes.parameter, bytes.gradient, bytes.optimizer,
-      u.run.dtype == DType::kFloat32 ? "" : "a master copy and "));
+  const std::vector<std::string> of_run = AssumptionsOf(u.run);
+  lines->insert(lines->end(), of_run.begin(), of_run.end());
   if (u.model.tied_embeddings && u.stages.size() > 1) {
     lines->push_back(
         fmt::format("the tied embedding is held on the first and on the last stage: "
@@ -69,15 +62,6 @@ Understood Understand(Architecture model, ModelRun run, std::vector<std::string>
   u.assumptions.insert(u.assumptions.end(), assumptions.begin(), assumptions.end());
   AssumeAboutMemory(u, &u.assumptions);
   return u;
-}
-
-// 8030261248 -> "8 030 261 248".
-std::string Grouped(int64_t number) {
-  std::string digits = std::to_string(number);
-  for (auto at = static_cast<ptrdiff_t>(digits.size()) - 3; at > 0; at -= 3) {
-    digits.insert(static_cast<size_t>(at), 1, ' ');
-  }
-  return digits;
 }
 
 std::string Signed(Bytes bytes) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "cli/profile.h"
 #include "sim/schedules/catalog.h"
 
 namespace spiritlevel {
@@ -65,7 +66,17 @@ void ScenarioOptions::AddTo(CLI::App& command) {
                      "Stages a rank holds in the interleaved forms (default: the file's, or 2)");
 }
 
-Scenario ScenarioOptions::Load() const {
+void ScenarioOptions::AddProfileTo(CLI::App& command) {
+  command.add_option("--profile", profile,
+                     "Device profile that `spiritlevel calibrate` wrote, for a scenario with a "
+                     "model (default: the one that the scenario names)");
+}
+
+LoadedScenario ScenarioOptions::Load() const {
+  return WithProfile(LoadWithoutProfile(), file, profile);
+}
+
+Scenario ScenarioOptions::LoadWithoutProfile() const {
   Scenario scenario = LoadScenario(file);
   if (group) scenario.group = AtLeastOne("--group", *group);
   if (stages_per_rank) {

@@ -7,18 +7,29 @@
 #include <vector>
 
 #include "cli/play.h"
+#include "report/provenance.h"
 #include "scenarios/scenario.h"
 
 namespace spiritlevel {
 
+// A scenario that can be played, and what is known of where its numbers come from.
+struct LoadedScenario {
+  Scenario scenario;
+  Provenance provenance;
+};
+
 struct ScenarioOptions {
   std::string file;
+  std::string profile{};
   std::optional<int> group{};
   std::optional<int> stages_per_rank{};
 
   void AddTo(CLI::App& command);
-  // The scenario with the flags put over what its file says.
-  Scenario Load() const;
+  void AddProfileTo(CLI::App& command);
+  // The scenario with the flags put over what its file says, and the profile that its model needs.
+  LoadedScenario Load() const;
+  // The same without a profile: enough for what only looks at orders.
+  Scenario LoadWithoutProfile() const;
 };
 
 struct PlayFlags {

@@ -14,13 +14,14 @@
 namespace spiritlevel {
 namespace {
 
-std::vector<ProvenanceLine> Provenance(const ScenarioOptions& scenario, const PlayFlags& flags) {
-  return {
-      {"costs", "typed into " + Shown(Printable(scenario.file)) + "; not measured on this machine"},
-      {"posting", flags.posting},
-      {"tail", flags.tail},
-      {"made", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))},
-      {"program", "spiritlevel " SPIRITLEVEL_VERSION}};
+std::vector<ProvenanceLine> Lines(const Comparison& comparison, const PlayFlags& flags) {
+  std::vector<ProvenanceLine> lines;
+  if (comparison.provenance) lines = LinesOf(*comparison.provenance);
+  lines.push_back({"posting", flags.posting});
+  lines.push_back({"tail", flags.tail});
+  lines.push_back({"made", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(std::time(nullptr)))});
+  lines.push_back({"program", "spiritlevel " SPIRITLEVEL_VERSION});
+  return lines;
 }
 
 }  // namespace
@@ -32,7 +33,7 @@ void WritePage(const std::string& path, const Comparison& comparison, std::vecto
                               .runs = std::move(runs),
                               .scenario_file = Shown(Printable(scenario.file)),
                               .scenario_text = Printable(ReadFile(scenario.file)),
-                              .provenance = Provenance(scenario, flags)};
+                              .provenance = Lines(comparison, flags)};
   WriteOutput(path, HtmlReport(input), InputFiles(scenario, schedules));
 }
 

@@ -53,26 +53,36 @@ std::string PlacementOf(const ScheduleChoice& choice, const ScheduleVerdict& ver
 }
 
 // What the flat evaluator can play, which then finds the period; else it is read off the timeline.
-bool HasFlatPeriod(const PlayOptions& options) {
-  return options.posting == Posting::kIdeal && !IsPostValidation(options.tail);
+bool HasFlatPeriod(const PlayOptions& options, bool sums_gradients) {
+  return options.posting == Posting::kIdeal && !IsPostValidation(options.tail) && !sums_gradients;
 }
 
-int IterationsKept(const PlayOptions& options) {
-  return HasFlatPeriod(options) ? options.iterations
-                                : std::max(options.iterations, kPeriodIterations);
+int IterationsKept(const PlayOptions& options, bool sums_gradients) {
+  return HasFlatPeriod(options, sums_gradients) ? options.iterations
+                                                : std::max(options.iterations, kPeriodIterations);
+}
+
+// Before there is a schedule, of which it depends whether copies of a stage, or its ends, are
+// apart.
+bool MaySumGradients(const Scenario& scenario) {
+  return scenario.model ||
+         scenario.slices.sums != SharedSums{.buckets = scenario.slices.sums.buckets};
 }
 
 TimeNs PeriodUnder(const Schedule& schedule, const Costs& costs, const PlayOptions& options,
                    const Program& program, const Timeline& timeline) {
-  if (!HasFlatPeriod(options)) return PeriodOf(program, timeline);
+  if (!HasFlatPeriod(options, HasGradientSums(schedule, costs))) {
+    return PeriodOf(program, timeline);
+  }
   const int iterations = std::max(options.iterations, kPeriodIterations);
   return Evaluator(costs).Evaluate(schedule, options.tail, iterations).period;
 }
 
-LoweringOptions LoweringOf(const PlayOptions& options) {
+LoweringOptions LoweringOf(const Schedule& schedule, const Costs& costs,
+                           const PlayOptions& options) {
   return {.posting = options.posting,
           .tail = options.tail,
-          .iterations = IterationsKept(options),
+          .iterations = IterationsKept(options, HasGradientSums(schedule, costs)),
           .receives = options.receives,
           .channels = options.channels};
 }
@@ -81,7 +91,7 @@ LoweringOptions LoweringOf(const PlayOptions& options) {
 // probability.
 TimeNs ExpectedStep(const Schedule& schedule, const Costs& costs, const PlayOptions& options,
                     const Summary& summary) {
-  LoweringOptions lowering = LoweringOf(options);
+  LoweringOptions lowering = LoweringOf(schedule, costs, options);
   lowering.rejected = {lowering.iterations - 3};
   const Program program = Lower(schedule, costs, lowering);
   return ExpectedPeriod(summary.period, PeriodOf(program, SimulateInOrder(program)),
@@ -90,7 +100,8 @@ TimeNs ExpectedStep(const Schedule& schedule, const Costs& costs, const PlayOpti
 
 std::shared_ptr<const Program> MakeProgram(const Schedule& schedule, const Costs& costs,
                                            const PlayOptions& options) {
-  auto program = std::make_shared<Program>(Lower(schedule, costs, LoweringOf(options)));
+  auto program =
+      std::make_shared<Program>(Lower(schedule, costs, LoweringOf(schedule, costs, options)));
   if (options.posting == Posting::kIdeal) return program;  // whose Programs always run
   if (std::optional<std::string> deadlock = FindDeadlock(*program)) {
     throw InputError(std::move(*deadlock), options.posting == Posting::kBatched
@@ -146,9 +157,8 @@ class Judge {
   const Timeline& timeline_;
 };
 
-ClosedForm FormulaFor(const Scenario& scenario, const ScheduleChoice& choice, const Shape& shape,
-                      const Costs& costs) {
-  const Costs::Common& common = scenario.slices.common;
+ClosedForm FormulaFor(const ScheduleChoice& choice, const Shape& shape, const Costs& costs) {
+  const Costs::Common& common = costs.common();
   const bool holds = choice.info != nullptr && costs.stages_are_equal() &&
                      !costs.varies_by_micro_batch() && common.launch == 0 && common.hop.busy == 0;
   return holds ? choice.info->Formula(shape, costs.of(0, 0), common.hop.latency) : ClosedForm{};
@@ -167,9 +177,10 @@ TimeNs LeastWork(const StageCost& cost) {
                    cost.forward + cost.fused_backward, cost.overlapped});
 }
 
+// Of all micro-batches, with what the optimizer step takes for each stage's own parameters.
 struct Work {
   Int128 all = 0;
-  TimeNs slowest = 0;
+  Int128 slowest = 0;
   Int128 weight_grad = 0;
   Int128 backward = 0;
 };
@@ -177,7 +188,8 @@ struct Work {
 Work WorkOf(const Costs& costs) {
   Work work;
   for (int stage = 0; stage < costs.num_stages(); ++stage) {
-    TimeNs of_stage = 0;
+    const std::vector<TimeNs>& steps = costs.common().optimizer_by_stage;
+    Int128 of_stage = steps.empty() ? 0 : steps[static_cast<size_t>(stage)];
     for (int i = 0; i < costs.num_micro_batches(); ++i) {
       const StageCost& cost = costs.of(stage, i);
       of_stage += LeastWork(cost);
@@ -187,7 +199,22 @@ Work WorkOf(const Costs& costs) {
     work.all += of_stage;
     work.slowest = std::max(work.slowest, of_stage);
   }
+  // Where both ends are on one rank, an embedding that they share is stepped once.
+  if (costs.num_stages() > 1) work.all -= costs.common().tied_optimizer;
   return work;
+}
+
+// One stage a rank, or as many as the scenario has lists for.
+Costs CostsOfAnyCut(const Scenario& scenario) {
+  if (!scenario.model) return CostsFor(scenario, scenario.slices.rows);
+  const ModelForm& model = *scenario.model;
+  if (model.split == Split::kGiven) {
+    return CostsFor(scenario, static_cast<int>(model.run.layers_per_stage.size()));
+  }
+  if (model.recompute_by_stage) {
+    return CostsFor(scenario, static_cast<int>(model.run.recompute.size()));
+  }
+  return CostsFor(scenario, scenario.ranks);
 }
 
 // As many as there are cores, or fewer if memory does not hold that many of the largest.
@@ -244,6 +271,14 @@ Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice) {
 
 namespace {
 
+Schedule ScheduleThatFits(const Scenario& scenario, const ScheduleChoice& choice,
+                          const PlayOptions& options) {
+  RefuseWhatDoesNotFit(scenario, choice, IterationsKept(options, MaySumGradients(scenario)));
+  Schedule schedule = MakeSchedule(scenario, choice);
+  RefuseStages(scenario, schedule.num_stages());
+  return schedule;
+}
+
 // A schedule with its costs, both fit to be played.
 struct Playable {
   Schedule schedule;
@@ -252,9 +287,8 @@ struct Playable {
 
 Playable MakePlayable(const Scenario& scenario, const ScheduleChoice& choice,
                       const PlayOptions& options) {
-  RefuseWhatDoesNotFit(scenario, choice, IterationsKept(options));
-  Schedule schedule = MakeSchedule(scenario, choice);
-  Costs costs = CostsForStages(scenario.slices, schedule.num_stages());
+  Schedule schedule = ScheduleThatFits(scenario, choice, options);
+  Costs costs = CostsFor(scenario, schedule.num_stages());
   RefuseOverflow(schedule, costs, std::max(options.iterations, kPeriodIterations));
   return {std::move(schedule), std::move(costs)};
 }
@@ -271,6 +305,7 @@ void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayO
   const std::shared_ptr<const Program> program = MakeProgram(schedule, costs, options);
   const auto timeline = std::make_shared<Timeline>(SimulateInOrder(*program));
   Result& result = played.result;
+  result.stages = schedule.num_stages();
   result.summary = Summarize(*program, costs, *timeline,
                              PeriodUnder(schedule, costs, options, *program, *timeline));
   for (const std::string& note : choice.notes) Explain(note, result.reason);
@@ -280,14 +315,14 @@ void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayO
   if (options.pack_html) {
     played.html = PackRun(*program, *timeline, options.iterations);
     played.html.waterfall =
-        FindWaterfall(schedule, costs, LoweringOf(options), result.summary->step);
+        FindWaterfall(schedule, costs, LoweringOf(schedule, costs, options), result.summary->step);
   }
   if (!options.judge) return;
   const ScheduleVerdict verdict = CheckSchedule(schedule.ToOrders());
   result.placement = PlacementOf(choice, verdict);
   result.stages_per_rank = verdict.chunks_per_rank;
   if (options.posting == Posting::kIdeal) {
-    result.closed_form = FormulaFor(scenario, choice, ShapeOf(scenario), costs);
+    result.closed_form = FormulaFor(choice, ShapeOf(scenario), costs);
   }
   Judge(*program, *timeline).Run(verdict, scenario.memory_limit, result);
   CheckOurOwn(result);
@@ -318,6 +353,10 @@ Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOp
 void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
                         const PlayOptions& options) {
   try {
+    if (scenario.model && !scenario.model->profile) {
+      ScheduleThatFits(scenario, choice, options);
+      return;
+    }
     const auto [schedule, costs] = MakePlayable(scenario, choice, options);
     if (options.posting != Posting::kIdeal) MakeProgram(schedule, costs, options);
   } catch (const InputError& error) {
@@ -326,7 +365,6 @@ void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
 }
 
 Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options) {
-  const Costs::Common& common = scenario.slices.common;
   Comparison comparison{.scenario = scenario.name,
                         .ranks = scenario.ranks,
                         .micro_batches = scenario.micro_batches,
@@ -334,12 +372,13 @@ Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options
                         .posting = std::string(Name(options.posting)),
                         .tail = std::string(Name(options.tail)),
                         .warnings = scenario.warnings};
-  const Work work = WorkOf(CostsForStages(scenario.slices, scenario.slices.rows));
+  const Costs costs = CostsOfAnyCut(scenario);
+  const Costs::Common& common = costs.common();
+  const Work work = WorkOf(costs);
   comparison.work_per_rank = static_cast<TimeNs>(work.all / scenario.ranks) + common.optimizer;
-  // Of a rank-sized piece that is as slow as the slowest row.
-  comparison.slowest_stage_work = static_cast<TimeNs>(static_cast<Int128>(work.slowest) *
-                                                      scenario.slices.rows / scenario.ranks) +
-                                  common.optimizer;
+  // Of a rank-sized piece that is as slow as the slowest stage.
+  comparison.slowest_stage_work =
+      static_cast<TimeNs>(work.slowest * costs.num_stages() / scenario.ranks) + common.optimizer;
   comparison.weight_grad_share = work.backward == 0 ? 0
                                                     : static_cast<double>(work.weight_grad) /
                                                           static_cast<double>(work.backward);
@@ -380,7 +419,8 @@ Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& ch
     }
   };
   std::vector<std::jthread> helpers;
-  const size_t at_once = RunsAtOnce(scenario, all, IterationsKept(options));
+  const size_t at_once =
+      RunsAtOnce(scenario, all, IterationsKept(options, MaySumGradients(scenario)));
   for (size_t i = 1; i < at_once; ++i) helpers.emplace_back(work);
   work();
   helpers.clear();

@@ -57,7 +57,8 @@ struct Played {
 // A choice that cannot run gives a result with its reason, and no program.
 Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options);
 
-// The error of Play(), found without playing.
+// The error of Play(), found without playing. Of a model without its profile, those that do not
+// depend on times.
 void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
                         const PlayOptions& options);
 

@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/page.h"
+#include "cli/profile.h"
 #include "report/chart.h"
 #include "report/json.h"
 #include "report/schedules_list.h"
@@ -30,7 +31,8 @@ struct SimulateCommand {
   void Run() const {
     PlayOptions options = play.Parse();
     options.pack_html = html.has_value();
-    const Scenario loaded = scenario.Load();
+    LoadedScenario from = scenario.Load();
+    const Scenario& loaded = from.scenario;
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const ScheduleChoice choice = schedules.LoadOne();
     const bool is_reference = choice.info != nullptr && choice.info->name == "1f1b";
@@ -47,6 +49,7 @@ struct SimulateCommand {
     comparison.results.push_back(played.result);
     const Result one_f_one_b = is_reference ? played.result : reference.get();
     if (one_f_one_b.summary) comparison.one_f_one_b = one_f_one_b;
+    comparison.provenance = WithSplits(std::move(from), comparison.results);
     if (json.value_or("") != "-") PrintResult(played, comparison);
     const std::vector<std::string> inputs = InputFiles(scenario, schedules);
     if (json) WriteOutput(*json, ToJson(comparison), inputs);
@@ -76,6 +79,7 @@ void AddSimulate(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("simulate", "Play one schedule on a scenario, rank by rank");
   command->scenario.AddTo(*sub);
   command->schedules.AddTo(*sub, /*many=*/false);
+  command->scenario.AddProfileTo(*sub);
   command->play.AddTo(*sub);
   sub->add_option("--json", command->json, "Write the result as JSON to FILE (- for stdout)");
   sub->add_option("--html", command->html, "Write a report to look at, one file, to FILE");

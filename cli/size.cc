@@ -28,13 +28,23 @@ Bytes Cells(const Scenario& scenario, const ScheduleChoice& choice) {
   return Bytes{scenario.ranks} * choice.info->stages_per_rank(shape) * scenario.micro_batches;
 }
 
+double SumsOfGradients(const GradientSums& sums) {
+  double all = 0;
+  for (const std::vector<GradientBucket>& buckets : sums.buckets) {
+    for (const GradientBucket& bucket : buckets) all += static_cast<double>(bucket.sum.duration);
+  }
+  for (const GradientSum& sum : sums.twins) all += static_cast<double>(sum.duration);
+  for (const GradientSum& sum : sums.tied) all += static_cast<double>(sum.duration);
+  return all;
+}
+
 constexpr Bytes kEachVaried = 900;  // where micro-batches differ, each has costs of its own
 
 }  // namespace
 
 Bytes MemoryOfRun(const Scenario& scenario, const ScheduleChoice& choice, int iterations) {
   const ModelSlices& slices = scenario.slices;
-  const bool varies = slices.table.size() > static_cast<size_t>(slices.rows);
+  const bool varies = !scenario.model && slices.table.size() > static_cast<size_t>(slices.rows);
   const Bytes once = kOnce + (varies ? kEachVaried : 0);
   return Cells(scenario, choice) * (once + iterations * kEachIteration);
 }
@@ -55,13 +65,15 @@ void RefuseWhatDoesNotFit(const Scenario& scenario, const ScheduleChoice& choice
 // No path through an iteration is longer than everything in it, done one after the other.
 void RefuseOverflow(const Schedule& schedule, const Costs& costs, int iterations) {
   const Costs::Common& common = costs.common();
-  double all = 0;
+  double all = SumsOfGradients(common.gradients) * schedule.parameter_copies();
   for (const Op& op : schedule.all_ops()) {
     all += static_cast<double>(costs.duration(op) + common.launch + common.hop.latency +
                                common.hop.busy);
   }
   all += static_cast<double>(common.barrier);
-  all += static_cast<double>(common.optimizer) * schedule.num_ranks();
+  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+    all += static_cast<double>(costs.optimizer(schedule.stages_of(rank)));
+  }
   // Accounts sum the makespan over ranks.
   constexpr double kMost = 4.6e18;  // 2^62
   const double one = all * schedule.num_ranks();

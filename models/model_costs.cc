@@ -3,94 +3,64 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <utility>
 
 #include "base/check.h"
+#include "models/model_gradients.h"
 
 namespace spiritlevel {
 namespace {
 
-// What one stage is made of.
-struct StageBlocks {
-  std::vector<BlockWork> layers;  // the recomputed part
-  std::vector<BlockWork> ends;    // embedding, head
-};
-
-std::vector<StageBlocks> BlocksOf(const Architecture& a, const ModelRun& run) {
-  const BlockShape shape = run.shape();
-  CheckShape(a, shape);
-  std::vector<StageBlocks> stages;
-  int64_t layer = 0;
-  for (const int64_t count : StagesOf(a, run)) {
-    StageBlocks& stage = stages.emplace_back();
-    for (int64_t i = 0; i < count; ++i) stage.layers.push_back(LayerWork(a, shape, layer++));
-  }
-  SPIRITLEVEL_CHECK(layer == a.layers, "every layer is on a stage");
-  stages.front().ends.push_back(EmbeddingWork(a, shape));
-  stages.back().ends.push_back(HeadWork(a, shape));
-  return stages;
-}
-
 std::vector<Recompute> RecomputeOf(const ModelRun& run, size_t stages) {
   if (run.recompute.size() == stages) return run.recompute;
-  if (run.recompute.empty()) return std::vector<Recompute>(stages, Recompute::kNone);
+  if (run.recompute.empty()) return std::vector<Recompute>(stages, Recompute::kNothing);
   if (run.recompute.size() == 1) return std::vector<Recompute>(stages, run.recompute.front());
   throw InputError(fmt::format("recompute: {} entries for {} stages", run.recompute.size(), stages),
                    "give one for each stage, or one for all");
 }
 
-StageMemory MemoryOf(const StageBlocks& stage, Recompute recompute, Bytes layer_input) {
-  StageMemory memory;
-  for (const BlockWork& layer : stage.layers) {
-    const Bytes whole = KeptAfterForward(layer);
-    const bool kept_for_w = recompute != Recompute::kFullAgainInW;
-    memory.after_forward += recompute == Recompute::kNone ? whole : layer_input;
-    memory.after_input_grad +=
-        kept_for_w ? KeptAfterInputGrad(layer) : layer_input + GradientsForW(layer);
-    if (recompute != Recompute::kNone) memory.rebuilt = std::max(memory.rebuilt, whole);
+std::vector<StageBlocks> BlocksByStage(const ModelBlocks& model, const ModelRun& run,
+                                       const LayersPerStage& layers) {
+  const std::vector<Recompute> recompute = RecomputeOf(run, layers.size());
+  std::vector<StageBlocks> stages;
+  int64_t first = 0;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    stages.push_back(model.Stage({.first_layer = first,
+                                  .layers = layers[i],
+                                  .embedding = i == 0,
+                                  .head = i + 1 == layers.size(),
+                                  .recompute = recompute[i]}));
+    first += layers[i];
   }
-  for (const BlockWork& end : stage.ends) {
-    memory.after_forward += KeptAfterForward(end);
-    memory.after_input_grad += KeptAfterInputGrad(end);
-  }
-  return memory;
+  return stages;
 }
 
-double TimeOfAll(const DeviceProfile& profile, const std::vector<BlockWork>& blocks, Pass pass) {
-  double ns = 0;
-  for (const BlockWork& block : blocks) {
-    for (const NamedKernel& k : block.kernels(pass)) ns += NanosecondsOf(profile, k.kernel);
-  }
-  return ns;
+double SlowdownOf(const ModelRun& run, const DeviceProfile& profile) {
+  return run.all_cores_busy ? profile.slowdown_all_cores : 1;
 }
 
-TimeNs Rounded(double ns, std::string_view what) {
-  if (ns <= static_cast<double>(kMaxPassTime)) return static_cast<TimeNs>(std::floor(ns + 0.5));
-  throw InputError(fmt::format("{} takes more than a day", what),
-                   "use a smaller micro-batch or more ranks, or measure the device again");
-}
-
-StageCost TimesOf(const StageBlocks& stage, Recompute recompute, const DeviceProfile& profile,
-                  double slowdown) {
-  const auto layers = [&](Pass pass) { return TimeOfAll(profile, stage.layers, pass); };
-  const auto ends = [&](Pass pass) { return TimeOfAll(profile, stage.ends, pass); };
-  // Only layers are run again; the embedding is a look-up, and the head's input is a layer's
-  // output.
-  const double again = recompute == Recompute::kNone ? 0 : layers(Pass::kF);
-  const double again_in_w = recompute == Recompute::kFullAgainInW ? again : 0;
-  const double f = layers(Pass::kF) + ends(Pass::kF);
-  const double b = layers(Pass::kB) + ends(Pass::kB) + again;
-  const double w = layers(Pass::kW) + ends(Pass::kW);
+StageCost CostOf(const StageBlocks& stage, const DeviceProfile& profile, double slowdown) {
+  const auto time = [&](Pass pass, std::string_view name) {
+    return RoundedTime(slowdown * NanosecondsOf(profile, stage, pass), name);
+  };
   StageCost cost;
-  cost.forward = Rounded(slowdown * f, "F");
-  cost.input_grad = Rounded(slowdown * b, "B");
-  cost.weight_grad = Rounded(slowdown * (w + again_in_w), "W");
-  // As one op, B and W share what B built again.
-  cost.fused_backward =
-      recompute == Recompute::kFullAgainInW ? Rounded(slowdown * (b + w), "BW") : kDerived;
-  cost.overlapped = kDerived;
+  cost.forward = time(Pass::kF, "F");
+  cost.input_grad = time(Pass::kB, "B");
+  cost.weight_grad = time(Pass::kW, "W");
+  // The sum of its parts to the nanosecond, unless as one op they share what each would build
+  // again.
+  const bool twice = std::any_of(stage.begin(), stage.end(), [](const StageBlock& block) {
+    return block.recompute == Recompute::kFullAgainInW;
+  });
+  cost.fused_backward = twice ? time(Pass::kBW, "BW") : cost.input_grad + cost.weight_grad;
+  cost.overlapped = cost.forward + cost.fused_backward;
+  const StageMemory memory = MemoryOf(stage);
+  cost.activation = memory.after_forward;
+  cost.weight_state = memory.after_input_grad;
+  cost.transient = memory.transient;
   return cost;
 }
 
@@ -103,27 +73,38 @@ MemoryByCategory TrainingMemory(int64_t parameters, DType dtype) {
   return memory;
 }
 
-Costs::Common CommonOf(const Architecture& a, const ModelRun& run, const DeviceProfile& profile) {
-  const ParameterCount count = CountParameters(a);
-  const std::vector<StageParameters> stages =
-      ParametersByStage(count, a.tied_embeddings, StagesOf(a, run));
-  const int64_t fullest = stages[FullestStage(stages)].total();
+void AddMessages(const Architecture& a, const ModelRun& run, const DeviceProfile& profile,
+                 Costs::Common* common) {
   const Bytes message = LayerInputBytes(a, run.shape());
-  Costs::Common common;
-  common.hop.latency = Rounded(profile.transfer_latency_ns, "the latency of a message");
-  common.hop.busy =
-      Rounded(profile.transfer_ns_per_byte * static_cast<double>(message), "a message");
-  common.hop.bytes = message;
-  common.launch = Rounded(profile.launch_ns, "the launch of an op");
-  common.optimizer =
-      Rounded(profile.optimizer.At(static_cast<double>(fullest)), "the optimizer step");
+  common->hop.latency = RoundedTime(profile.transfer_latency_ns, "the latency of a message");
+  common->hop.busy =
+      RoundedTime(profile.transfer_ns_per_byte * static_cast<double>(message), "a message");
+  common->hop.bytes = message;
+  common->launch = RoundedTime(profile.launch_ns, "the launch of an op");
   // Up a tree of ranks and down again, a message without content on each edge.
   const int levels = std::bit_width(static_cast<unsigned>(run.ranks - 1));
-  common.barrier = 2 * levels * common.hop.latency;
-  for (const StageParameters& stage : stages) {
-    common.static_by_stage.push_back(TrainingMemory(stage.total(), run.dtype));
+  common->barrier = 2 * levels * common->hop.latency;
+}
+
+void AddStatic(const Architecture& a, const ModelRun& run, const LayersPerStage& layers,
+               const DeviceProfile& profile, Costs::Common* common) {
+  const double slowdown = SlowdownOf(run, profile);
+  constexpr std::string_view kStep = "the optimizer step";
+  // Of a rank, and on top of it of each parameter that the rank holds.
+  const double base = profile.optimizer.At(0);
+  const auto step = [&](int64_t parameters) {
+    return RoundedTime(slowdown * (profile.optimizer.At(static_cast<double>(parameters)) - base),
+                       kStep);
+  };
+  const ParameterCount count = CountParameters(a);
+  common->optimizer = RoundedTime(slowdown * base, kStep);
+  for (const StageParameters& stage : ParametersByStage(count, a.tied_embeddings, layers)) {
+    common->static_by_stage.push_back(TrainingMemory(stage.total(), run.dtype));
+    common->optimizer_by_stage.push_back(step(stage.total()));
   }
-  return common;
+  if (!a.tied_embeddings) return;
+  common->tied_static = TrainingMemory(count.embedding, run.dtype);
+  common->tied_optimizer = std::min(step(count.embedding), common->optimizer_by_stage.back());
 }
 
 void CheckRun(const ModelRun& run, const DeviceProfile& profile) {
@@ -133,28 +114,61 @@ void CheckRun(const ModelRun& run, const DeviceProfile& profile) {
                                  Name(profile.dtype), Name(run.dtype)),
                      fmt::format("use {}, or measure again", Name(profile.dtype)));
   }
+  if (run.data_parallel < 1 || run.bucket_bytes < 1) {
+    throw InputError(fmt::format("data parallel: {} replicas with buckets of {} bytes",
+                                 run.data_parallel, run.bucket_bytes),
+                     "use 1 or more of both");
+  }
 }
+
+// F, B and W of a layer on a stage of this kind, and of the ends.
+class TimesOfSplits {
+ public:
+  TimesOfSplits(const Architecture& a, const ModelRun& run, const DeviceProfile& profile,
+                std::vector<Recompute> recompute)
+      : model_(a, run.shape()), profile_(profile), recompute_(std::move(recompute)) {
+    embedding_ = TimeOf(model_.Stage({.embedding = true}));
+    head_ = TimeOf(model_.Stage({.head = true}));
+    for (const Recompute kind : recompute_) {
+      std::vector<TimeNs>& sums = until_[static_cast<size_t>(kind)];
+      if (!sums.empty()) continue;
+      sums.push_back(0);
+      for (int64_t i = 0; i < a.layers; ++i) {
+        const StageBlocks layer = model_.Stage({.first_layer = i, .layers = 1, .recompute = kind});
+        sums.push_back(sums.back() + TimeOf(layer));
+      }
+    }
+  }
+
+  TimeNs operator()(size_t stage, int64_t first, int64_t layers) const {
+    const std::vector<TimeNs>& until = until_[static_cast<size_t>(recompute_[stage])];
+    return until[static_cast<size_t>(first + layers)] - until[static_cast<size_t>(first)] +
+           (stage == 0 ? embedding_ : 0) + (stage + 1 == recompute_.size() ? head_ : 0);
+  }
+
+ private:
+  TimeNs TimeOf(const StageBlocks& blocks) const {
+    double ns = 0;
+    for (const Pass pass : {Pass::kF, Pass::kB, Pass::kW}) {
+      ns += NanosecondsOf(profile_, blocks, pass);
+    }
+    return RoundedTime(ns, "F, B and W of one layer");
+  }
+
+  ModelBlocks model_;
+  const DeviceProfile& profile_;
+  std::vector<Recompute> recompute_;
+  TimeNs embedding_ = 0;
+  TimeNs head_ = 0;
+  std::array<std::vector<TimeNs>, 3> until_;  // by Recompute, of the layers before
+};
 
 }  // namespace
 
-std::string_view Name(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::kNone:
-      return "none";
-    case Recompute::kFull:
-      return "full";
-    case Recompute::kFullAgainInW:
-      return "full-again-in-w";
-  }
-  return "";
-}
-
-Recompute ParseRecompute(std::string_view name) {
-  for (const Recompute r : {Recompute::kNone, Recompute::kFull, Recompute::kFullAgainInW}) {
-    if (name == Name(r)) return r;
-  }
-  throw InputError(fmt::format("there is no recomputation \"{}\"", name),
-                   "there are none, full and full-again-in-w");
+TimeNs RoundedTime(double ns, std::string_view what) {
+  if (ns <= static_cast<double>(kMaxPassTime)) return static_cast<TimeNs>(std::floor(ns + 0.5));
+  throw InputError(fmt::format("{} takes more than a day", what),
+                   "use a smaller micro-batch or more ranks, or measure the device again");
 }
 
 LayersPerStage StagesOf(const Architecture& a, const ModelRun& run) {
@@ -170,6 +184,15 @@ LayersPerStage StagesOf(const Architecture& a, const ModelRun& run) {
                      "give an entry for each stage, the same number of stages on every rank");
   }
   return given;
+}
+
+LayersPerStage BalancedSplit(const Architecture& a, const ModelRun& run,
+                             const DeviceProfile& profile) {
+  CheckRun(run, profile);
+  const int stages = run.stages > 0 ? run.stages : run.ranks;
+  CheckStageCount(a.layers, stages);
+  const TimesOfSplits times(a, run, profile, RecomputeOf(run, static_cast<size_t>(stages)));
+  return StagesByTime(a.layers, stages, std::cref(times));
 }
 
 Bytes StaticBytesOn(const Architecture& a, const ModelRun& run, std::span<const int> stages) {
@@ -189,35 +212,39 @@ std::vector<Bytes> StaticBytesByStage(const Architecture& a, const ModelRun& run
 }
 
 std::vector<StageMemory> StageMemories(const Architecture& a, const ModelRun& run) {
-  const std::vector<StageBlocks> stages = BlocksOf(a, run);
-  const std::vector<Recompute> recompute = RecomputeOf(run, stages.size());
+  const ModelBlocks model(a, run.shape());
   std::vector<StageMemory> memories;
-  for (size_t i = 0; i < stages.size(); ++i) {
-    memories.push_back(MemoryOf(stages[i], recompute[i], LayerInputBytes(a, run.shape())));
+  for (const StageBlocks& stage : BlocksByStage(model, run, StagesOf(a, run))) {
+    memories.push_back(MemoryOf(stage));
   }
   return memories;
 }
 
-ModelSlices SlicesFromModel(const Architecture& a, const ModelRun& run,
-                            const DeviceProfile& profile) {
+Costs CostsFromModel(const Architecture& a, const ModelRun& run, const DeviceProfile& profile) {
   CheckRun(run, profile);
-  const std::vector<StageBlocks> stages = BlocksOf(a, run);
-  const std::vector<Recompute> recompute = RecomputeOf(run, stages.size());
-  const double slowdown = run.all_cores_busy ? profile.slowdown_all_cores : 1;
-  ModelSlices slices;
-  slices.ranks = run.ranks;
-  slices.micro_batches = run.micro_batches;
-  slices.uniform = false;
-  slices.rows = static_cast<int>(stages.size());
-  for (size_t i = 0; i < stages.size(); ++i) {
-    StageCost cost = TimesOf(stages[i], recompute[i], profile, slowdown);
-    const StageMemory memory = MemoryOf(stages[i], recompute[i], LayerInputBytes(a, run.shape()));
-    cost.activation = memory.after_forward;
-    cost.weight_state = memory.after_input_grad;
-    slices.table.push_back(cost);
-  }
-  slices.common = CommonOf(a, run, profile);
-  return slices;
+  const LayersPerStage layers = StagesOf(a, run);
+  const ModelBlocks model(a, run.shape());
+  const std::vector<StageBlocks> stages = BlocksByStage(model, run, layers);
+  const double slowdown = SlowdownOf(run, profile);
+  std::vector<StageCost> table;
+  for (const StageBlocks& stage : stages) table.push_back(CostOf(stage, profile, slowdown));
+  Costs::Common common;
+  AddMessages(a, run, profile, &common);
+  AddStatic(a, run, layers, profile, &common);
+  common.gradients = SumsOf(a, run, stages, profile, slowdown);
+  return Costs(static_cast<int>(stages.size()), run.micro_batches, std::move(table), common);
+}
+
+std::span<const std::string_view> NotModelled() {
+  static constexpr std::array<std::string_view, 6> kLines = {
+      "tensor, context and expert parallelism",
+      "workspaces of libraries, buffers of messages, and what a framework holds for itself",
+      "tensors that live only within one layer's B",
+      "sums of gradients at another speed than a hand-over between two ranks",
+      "a barrier's real cost: two latencies are taken for each level of a tree of ranks",
+      "ranks on other devices than the one that was measured",
+  };
+  return kLines;
 }
 
 }  // namespace spiritlevel

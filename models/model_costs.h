@@ -2,11 +2,11 @@
 // in.
 //
 //   const Architecture model = LoadHfConfig("config.json");
-//   const ModelRun run{.sequence_length = 4096, .ranks = 8, .micro_batches = 32};
-//   CostsForStages(SlicesFromModel(model, run, profile), 8);
+//   const ModelRun run{.sequence_length = 4096, .ranks = 8, .micro_batches = 32, .stages = 16};
+//   CostsFromModel(model, run, profile);
 //
 // Stages are whole layers, and the first and last are unlike the others, so the costs of twice the
-// stages are not these halved: make the slices anew for each number of stages.
+// stages are not these halved: they are made anew for each number of stages.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +18,14 @@
 #include "models/architecture.h"
 #include "models/device_profile.h"
 #include "models/layer_ops.h"
-#include "models/slices.h"
+#include "models/stage_blocks.h"
 #include "models/stages.h"
+#include "sim/costs.h"
 
 namespace spiritlevel {
 
-// What a stage does between F and W to keep less.
-enum class Recompute : uint8_t {
-  kNone,
-  // F keeps only the input of each layer; B runs F again and leaves for W what W needs.
-  kFull,
-  // The same, and nothing of F's is kept for W either: W runs F once more.
-  kFullAgainInW,
-};
-
-std::string_view Name(Recompute recompute);  // "none", "full", "full-again-in-w"
-Recompute ParseRecompute(std::string_view name);
+// As PyTorch's DistributedDataParallel has it.
+inline constexpr Bytes kDefaultBucketBytes = Bytes{25} << 20;
 
 struct ModelRun {
   int64_t sequence_length = 0;
@@ -47,7 +39,11 @@ struct ModelRun {
   // Empty: the same number on each of `stages`, or of `ranks` if that is 0.
   LayersPerStage layers_per_stage{};
   int stages = 0;
-  std::vector<Recompute> recompute{};  // by stage; one for all; empty: kNone
+  std::vector<Recompute> recompute{};  // by stage; one for all; empty: kNothing
+
+  // Replicas of the pipeline, whose gradients are summed in buckets of this many bytes at most.
+  int data_parallel = 1;
+  Bytes bucket_bytes = kDefaultBucketBytes;
 
   // Every rank computes beside others that share its memory and caches, as on a CPU.
   bool all_cores_busy = true;
@@ -64,23 +60,28 @@ struct ModelRun {
 // Throws InputError for a run that the model cannot be cut into.
 LayersPerStage StagesOf(const Architecture& architecture, const ModelRun& run);
 
+// Whole layers, one at least on each of `run.stages` (or ranks), so that the slowest stage's F, B
+// and W, embedding and head included, take as little as can be on the device; see StagesByTime().
+LayersPerStage BalancedSplit(const Architecture& architecture, const ModelRun& run,
+                             const DeviceProfile& profile);
+
 // Parameters, gradients and optimizer of a rank that holds `stages`, each with all of its layers.
 Bytes StaticBytesOn(const Architecture& architecture, const ModelRun& run,
                     std::span<const int> stages);
 std::vector<Bytes> StaticBytesByStage(const Architecture& architecture, const ModelRun& run);
 
-// Bytes a stage keeps of one micro-batch.
-struct StageMemory {
-  Bytes after_forward = 0;     // until B
-  Bytes after_input_grad = 0;  // until W; may be more
-  Bytes rebuilt = 0;           // transient: the largest layer that B or W builds again
-};
 std::vector<StageMemory> StageMemories(const Architecture& architecture, const ModelRun& run);
 
-// Times of one micro-batch on each stage, and all else that a schedule is played with. Rows are
-// stages, and so is common.static_by_stage; tied embeddings count on each stage that holds them.
-// Throws InputError for a profile of another dtype and for times longer than any pass can be.
-ModelSlices SlicesFromModel(const Architecture& architecture, const ModelRun& run,
-                            const DeviceProfile& profile);
+// Times of one micro-batch on each stage, and all else that a schedule is played with. Tied
+// embeddings count on each stage that holds them. Throws InputError for a profile of another dtype
+// and for times longer than any pass can be.
+Costs CostsFromModel(const Architecture& architecture, const ModelRun& run,
+                     const DeviceProfile& profile);
+
+// Halves rounded up. Throws InputError, naming `what`, above kMaxPassTime.
+TimeNs RoundedTime(double ns, std::string_view what);
+
+// What a prediction from a model and a profile leaves out, a line each; docs/models.md.
+std::span<const std::string_view> NotModelled();
 
 }  // namespace spiritlevel

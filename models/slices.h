@@ -1,8 +1,9 @@
 // ModelSlices: costs as people give them, for one cut of the model; CostsForStages recuts them for
 // a schedule.
 //
-// A schedule with twice the stages halves the passes and the bytes of each. What belongs to a hop,
-// an op or a rank (transfer, launch, optimizer, ...) is not divided.
+// A schedule with twice the stages halves the passes and the bytes of each, and the sums of its
+// gradients. What belongs to a hop, an op or a rank (transfer, launch, optimizer, ...) is not
+// divided.
 //
 //   CostsForStages(slices, 8);   // one stage a rank of 8
 //   CostsForStages(slices, 16);  // two: each pass half as long
@@ -19,6 +20,17 @@ namespace spiritlevel {
 // the sum of their parts, formed after the division so that closed forms hold to the nanosecond.
 inline constexpr TimeNs kDerived = -1;
 
+// Sums of gradients as people give them: of one rank's share of the model where each rank of
+// `ranks` holds one (that of `tied_exchange` of the whole embedding). 0: none.
+struct SharedSums {
+  TimeNs reduction = 0;  // over data-parallel replicas, all of the share
+  int buckets = 1;       // equal ones, in which that is done
+  TimeNs twin = 0;       // of the two copies of the share (DualPipe)
+  TimeNs tied_exchange = 0;
+
+  friend bool operator==(const SharedSums&, const SharedSums&) = default;
+};
+
 struct ModelSlices {
   int ranks = 0;
   int micro_batches = 0;
@@ -28,7 +40,8 @@ struct ModelSlices {
   int rows = 0;
   // One entry for each row, or rows * micro_batches with the micro-batch running fastest.
   std::vector<StageCost> table;
-  Costs::Common common;
+  Costs::Common common;  // without `gradients`, which follow from `sums`
+  SharedSums sums{};
 };
 
 // Times and bytes are divided with DivideHalfUp. Throws InputError, as the reason why a schedule

@@ -44,24 +44,24 @@ InputError LostLayers(int64_t layers, int64_t built, const std::string& how, std
                     std::move(way_out));
 }
 
-void CheckCounts(int64_t layers, int64_t stages) {
+}  // namespace
+
+void CheckStageCount(int64_t layers, int64_t stages) {
   SPIRITLEVEL_CHECK(layers > 0, "a model has layers");
   if (stages > 0 && stages <= layers) return;
   throw InputError(fmt::format("stages: {} layers cannot fill {} stages", layers, stages),
                    fmt::format("use 1 to {}", layers));
 }
 
-}  // namespace
-
 LayersPerStage BalancedStages(int64_t layers, int64_t stages) {
-  CheckCounts(layers, stages);
+  CheckStageCount(layers, stages);
   LayersPerStage split(static_cast<size_t>(stages), layers / stages);
   std::fill_n(split.begin(), layers % stages, layers / stages + 1);
   return split;
 }
 
 LayersPerStage EvenStages(int64_t layers, int64_t stages) {
-  CheckCounts(layers, stages);
+  CheckStageCount(layers, stages);
   if (layers % stages == 0) return BalancedStages(layers, stages);
   const int64_t each = layers / stages;
   throw LostLayers(
@@ -71,7 +71,7 @@ LayersPerStage EvenStages(int64_t layers, int64_t stages) {
 }
 
 LayersPerStage ChunkedStages(int64_t layers, int64_t ranks, int64_t layers_per_chunk) {
-  CheckCounts(layers, ranks);
+  CheckStageCount(layers, ranks);
   const int64_t of_rank = layers / ranks;
   if (layers_per_chunk < 1 || layers_per_chunk > of_rank) {
     throw InputError(

@@ -104,6 +104,21 @@ class Adviser {
                               FormatMemory(*comparison_.memory_limit));
   }
 
+  // Where a late rank is the fullest because weight gradients are held back, which recomputation
+  // does not make smaller, 1F1B's order on that rank shows what W right after B would need.
+  std::string WAtOnce(const Result& r) const {
+    if (base_ == nullptr || r.placement != base_->placement) return "";
+    if (!DefersWeightGrads(*r.summary)) return "";
+    const auto rank = static_cast<size_t>(r.summary->fullest_rank());
+    const Bytes held = r.summary->peak_activation_bytes[rank];
+    const bool late = 2 * rank >= r.summary->peak_bytes.size();
+    if (!late || held < 2 * base_->summary->peak_activation_bytes[rank]) return "";
+    return fmt::format(
+        "; that waits for W: run W right after B on the late ranks, and rank {} "
+        "needs {}",
+        rank, FormatMemory(base_->summary->peak_bytes[rank]));
+  }
+
   static std::string NoneCompared() { return "none of the schedules compared"; }
 
   static Advice NothingRuns() {
@@ -117,7 +132,7 @@ class Adviser {
         [](const Result* a, const Result* b) { return PeakOf(*a) < PeakOf(*b); });
     std::string text = fmt::format("{} fits. {} needs least: {}.",
                                    comparison_.whole_catalog ? "no named schedule" : NoneCompared(),
-                                   least.schedule, Need(least));
+                                   least.schedule, Need(least) + WAtOnce(least));
     const Summary& s = *least.summary;
     const size_t rank = static_cast<size_t>(s.fullest_rank());
     const Bytes fixed = s.peak_bytes[rank] - s.peak_activation_bytes[rank];
@@ -187,10 +202,11 @@ class Adviser {
                                Percent(comparison_.weight_grad_share)));
     }
     if (const Result* faster = FasterThan(*base_, Gains)) {
-      return Right(AdviceKind::kNoRoom,
-                   fmt::format("there is no room in memory for a faster one. {} would be {} as "
-                               "fast, but needs {}",
-                               faster->schedule, Times(FactorOf(*faster)), Need(*faster)));
+      return Right(
+          AdviceKind::kNoRoom,
+          fmt::format("there is no room in memory for a faster one. {} would be {} as "
+                      "fast, but needs {}{}",
+                      faster->schedule, Times(FactorOf(*faster)), Need(*faster), WAtOnce(*faster)));
     }
     if (const Result* v = EatenByTraffic()) return Right(AdviceKind::kTrafficEatsGain, Eaten(*v));
     return Right(AdviceKind::kNoGain, NoGain());
@@ -321,7 +337,8 @@ class Adviser {
     const std::string factor = base_ == nullptr
                                    ? fmt::format("take {} a step", FormatTime(StepOf(*faster)))
                                    : fmt::format("be {} as fast as 1f1b", Times(FactorOf(*faster)));
-    return fmt::format(". {} would {}, but needs {}", faster->schedule, factor, Need(*faster));
+    return fmt::format(". {} would {}, but needs {}{}", faster->schedule, factor, Need(*faster),
+                       WAtOnce(*faster));
   }
 
   const Comparison& comparison_;

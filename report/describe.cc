@@ -165,7 +165,10 @@ std::string DescribeResult(const Result& r, const Comparison& comparison) {
       Wrap(fmt::format("{}{} on {}: {} ranks, {} micro-batches", r.schedule, Placement(r),
                        comparison.scenario, comparison.ranks, comparison.micro_batches),
            0) +
-      "\n\n";
+      "\n";
+  const std::string source = comparison.provenance ? SourceOf(*comparison.provenance) : "";
+  if (!source.empty()) out += Wrap(source, 0) + "\n";
+  out += "\n";
   if (!r.summary) return out + "cannot run: " + Wrap(OneParagraph(r.reason), 12) + '\n';
   const Summary& s = *r.summary;
   AddTimes(r, comparison, out);

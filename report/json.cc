@@ -56,6 +56,52 @@ Json ResultOf(const Result& result, const Comparison& comparison) {
   return json;
 }
 
+Json ModelOf(const ModelProvenance& model) {
+  Json splits = Json::array();
+  for (const SplitUsed& split : model.splits) {
+    splits.push_back({{"stages", split.stages}, {"layers_per_stage", split.layers_per_stage}});
+  }
+  Json json;
+  json["config_file"] = model.config_file;
+  json["class"] = model.model_class;
+  json["layers"] = model.layers;
+  json["parameters"] = model.parameters;
+  json["sequence_length"] = model.sequence_length;
+  json["micro_batch_size"] = model.micro_batch_size;
+  json["split"] = model.split;
+  json["splits"] = splits;
+  json["recompute"] = model.recompute;
+  json["data_parallel"] = model.data_parallel;
+  json["bucket_bytes"] = model.bucket_bytes;
+  json["all_cores_busy"] = model.all_cores_busy;
+  json["assumptions"] = model.assumptions;
+  json["not_modelled"] = model.not_modelled;
+  return json;
+}
+
+Json ProfileOf(const ProfileProvenance& profile) {
+  Json json;
+  json["file"] = profile.file;
+  json["date"] = profile.date;
+  json["cpu"] = profile.cpu;
+  json["dtype"] = profile.dtype;
+  json["library"] = profile.library;
+  json["held_out_shapes"] = profile.held_out_shapes;
+  json["held_out_p90"] = profile.held_out_shapes > 0 ? Json(profile.held_out_p90) : Json(nullptr);
+  json["noisy"] = profile.noisy;
+  return json;
+}
+
+Json ProvenanceOf(const std::optional<Provenance>& provenance) {
+  if (!provenance) return nullptr;
+  Json json;
+  json["costs"] = provenance->model ? "model" : "typed";
+  json["scenario_file"] = provenance->scenario_file;
+  json["model"] = provenance->model ? ModelOf(*provenance->model) : Json(nullptr);
+  json["profile"] = provenance->profile ? ProfileOf(*provenance->profile) : Json(nullptr);
+  return json;
+}
+
 }  // namespace
 
 std::string ToJson(const Comparison& comparison) {
@@ -70,6 +116,7 @@ std::string ToJson(const Comparison& comparison) {
   json["results"] = Json::array();
   for (const Result& r : comparison.results) json["results"].push_back(ResultOf(r, comparison));
   json["advice"] = Advise(comparison);
+  json["provenance"] = ProvenanceOf(comparison.provenance);
   // A name may come from a file that is not UTF-8; better a replaced letter than no result.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "report/provenance.h"
 #include "sim/analysis/summary.h"
 #include "sim/schedules/catalog.h"
 
@@ -23,6 +24,7 @@ struct Result {
   std::string reason{};
   std::string placement{};  // "linear", "looped", "V", "bidirectional"
   int stages_per_rank = 1;
+  int stages = 0;            // of the pipeline; 0 where it could not run
   ClosedForm closed_form{};  // where the stages are equal and it holds
 };
 
@@ -41,6 +43,8 @@ struct Comparison {
 
   // Every schedule of the catalog is among `results`, so that "none" means none of them.
   bool whole_catalog = false;
+
+  std::optional<Provenance> provenance{};
 
   // Facts of the scenario that advice needs; of the linear placement, one stage a rank.
   TimeNs work_per_rank = 0;       // mean over ranks of the least time its ops take, optimizer too

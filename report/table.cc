@@ -27,7 +27,8 @@ class Table {
   }
 
   std::string ToString() {
-    std::string out = Wrap(Title(), 0) + "\n\n" + Wrap(Headline(comparison_), 0) + "\n\n";
+    std::string out =
+        Wrap(Title(), 0) + "\n" + Source() + "\n" + Wrap(Headline(comparison_), 0) + "\n\n";
     AddNames();
     if (any_ran_) AddNumbers();
     for (size_t i = 0; i < comparison_.results.size(); ++i) {
@@ -84,6 +85,12 @@ class Table {
       title += fmt::format(", memory limit {}", FormatMemory(*comparison_.memory_limit));
     }
     return title;
+  }
+
+  std::string Source() const {
+    if (!comparison_.provenance) return "";
+    const std::string source = SourceOf(*comparison_.provenance);
+    return source.empty() ? "" : Wrap(source, 0) + "\n";
   }
 
   void AddNames() {

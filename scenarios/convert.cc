@@ -6,9 +6,11 @@
 #include <filesystem>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "scenarios/place.h"
 #include "scenarios/read_costs.h"
-#include "base/utf8.h"
+#include "scenarios/read_model.h"
+#include "scenarios/shared_costs.h"
 
 namespace spiritlevel {
 namespace {
@@ -101,7 +103,27 @@ struct Totals {
   double bytes = 0;
 };
 
+// Times come with a profile, and are looked at then.
+Totals BoundOfModel(const Scenario& s) {
+  ModelRun run = s.model->run;
+  run.ranks = run.stages = 1;
+  run.layers_per_stage.clear();
+  run.recompute.clear();
+  if (!s.model->dtype) run.dtype = DType::kFloat32;  // the largest
+  const Architecture& a = s.model->architecture;
+  // All that F makes and that B leaves; recomputation has as much of it at once at most.
+  const StageMemory all = StageMemories(a, run).front();
+  const double kept = static_cast<double>(all.after_forward) +
+                      static_cast<double>(all.after_input_grad) +
+                      static_cast<double>(all.transient[static_cast<size_t>(Pass::kB)]);
+  const double message = static_cast<double>(LayerInputBytes(a, run.shape()));
+  const double fixed = static_cast<double>(CountParameters(a).total()) *
+                       static_cast<double>(BytesPerParameter(run.dtype).total());
+  return {.bytes = s.micro_batches * (2 * kept + 2.0 * MostStages(s) * message) + 4 * fixed};
+}
+
 Totals Bound(const Scenario& s) {
+  if (s.model) return BoundOfModel(s);
   const ModelSlices& slices = s.slices;
   Totals totals;
   for (const StageCost& cost : slices.table) {
@@ -121,7 +143,10 @@ Totals Bound(const Scenario& s) {
       totals.time * repeats +
       messages * (static_cast<double>(common.hop.latency) + static_cast<double>(common.hop.busy)) +
       1.5 * messages * static_cast<double>(common.launch) +
-      s.ranks * static_cast<double>(common.optimizer) + static_cast<double>(common.barrier);
+      s.ranks * static_cast<double>(common.optimizer) + static_cast<double>(common.barrier) +
+      2.0 * s.ranks *
+          (static_cast<double>(slices.sums.reduction) + static_cast<double>(slices.sums.twin)) +
+      static_cast<double>(slices.sums.tied_exchange);
   totals.bytes = totals.bytes * repeats + messages * static_cast<double>(common.hop.bytes) +
                  2.0 * s.ranks * static_cast<double>(common.static_bytes);
   return totals;
@@ -129,7 +154,7 @@ Totals Bound(const Scenario& s) {
 
 void CheckSums(const Judge& judge, const Scenario& s) {
   const Place top;
-  const Place costs(top, "costs");
+  const Place costs(top, s.model ? "model" : "costs");
   const Totals totals = Bound(s);
   // Stalls are summed over ranks, each up to the makespan.
   if (totals.time * s.ranks > kMostWork) {
@@ -184,6 +209,30 @@ void WarnOfBlindLimit(const Scenario& s, Judge* judge) {
               "is given, but no activation_bytes: every schedule will seem to need the same");
 }
 
+void ReadForm(const proto::Scenario& message, const Source& source, Judge* judge, Scenario* s) {
+  const Place top;
+  if (message.has_costs() && message.has_model()) {
+    judge->Refuse({top, "model"}, "stands beside costs", "give either costs or model, not both");
+  }
+  if (message.has_model()) {
+    RefuseSharedCosts(message, *judge);
+    s->model = ReadModel(message.model(), *s, source, judge);
+    CheckSums(*judge, *s);
+    return;
+  }
+  if (!message.has_costs()) {
+    judge->RefuseMissing({top, "costs"},
+                         "costs { uniform { forward_us: 100 input_grad_us: 100 "
+                         "weight_grad_us: 100 } }; or model { config: \"config.json\" "
+                         "sequence_length: 4096 }");
+  }
+  s->slices = ReadCosts(message, s->ranks, s->micro_batches, judge);
+  CheckCutTable(*judge, *s);
+  CheckSums(*judge, *s);
+  WarnOfUnusableTable(*s, judge);
+  WarnOfBlindLimit(*s, judge);
+}
+
 }  // namespace
 
 Scenario ConvertScenario(const proto::Scenario& message, const Source& source) {
@@ -193,11 +242,7 @@ Scenario ConvertScenario(const proto::Scenario& message, const Source& source) {
   ReadShape(message, judge, &s);
   CheckProducts(judge, s);
   ReadMemoryLimit(message, judge, &s);
-  s.slices = ReadCosts(message, s.ranks, s.micro_batches, &judge);
-  CheckCutTable(judge, s);
-  CheckSums(judge, s);
-  WarnOfUnusableTable(s, &judge);
-  WarnOfBlindLimit(s, &judge);
+  ReadForm(message, source, &judge, &s);
   s.warnings = judge.TakeWarnings();
   return s;
 }

@@ -74,10 +74,19 @@ void FindPlaces(const Descriptor* type, std::string_view name, const std::string
   }
 }
 
+// What stands at the top of every Hugging Face config.
+bool IsOfAModelsConfig(std::string_view name) {
+  return name == "architectures" || name == "model_type" || name == "_name_or_path";
+}
+
 }  // namespace
 
 std::string HintForUnknownField(const Descriptor* root, const Descriptor* type,
                                 std::string_view name) {
+  if (type == root && IsOfAModelsConfig(name)) {
+    return "is this a model's config? A scenario names it: model { config: \"config.json\" "
+           "sequence_length: 4096 }";
+  }
   std::vector<std::string> places;
   FindPlaces(root, name, "", /*depth=*/8, &places);
   const std::string elsewhere = fmt::format("{}", fmt::join(places, " or "));

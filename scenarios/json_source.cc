@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "scenarios/field_hints.h"
 #include "scenarios/source.h"
-#include "base/utf8.h"
 
 namespace spiritlevel {
 namespace {

@@ -7,11 +7,11 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/utf8.h"
 #include "proto/scenario.pb.h"
 #include "scenarios/convert.h"
 #include "scenarios/scenario.h"
 #include "scenarios/source.h"
-#include "base/utf8.h"
 
 namespace spiritlevel {
 namespace {

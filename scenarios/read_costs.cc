@@ -197,11 +197,7 @@ void WarnIfNotSplit(const ModelSlices& slices, const Place& form, Judge* judge) 
 ModelSlices ReadCosts(const proto::Scenario& scenario, int ranks, int micro_batches, Judge* judge) {
   const Place top;
   const Place costs(top, "costs");
-  if (!scenario.has_costs()) {
-    judge->RefuseMissing(costs,
-                         "costs { uniform { forward_us: 100 input_grad_us: 100 "
-                         "weight_grad_us: 100 } }");
-  }
+  SPIRITLEVEL_CHECK(scenario.has_costs(), "it was asked whether there are any");
   ModelSlices slices;
   slices.ranks = ranks;
   slices.micro_batches = micro_batches;
@@ -223,7 +219,7 @@ ModelSlices ReadCosts(const proto::Scenario& scenario, int ranks, int micro_batc
     judge->Refuse(form, "all passes take no time: there is nothing to schedule",
                   "give forward_us, input_grad_us and weight_grad_us in microseconds");
   }
-  slices.common = ReadSharedCosts(scenario, *judge);
+  ReadSharedCosts(scenario, *judge, &slices);
   WarnIfNotSplit(slices, form, judge);
   return slices;
 }

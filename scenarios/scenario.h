@@ -1,7 +1,12 @@
 // Scenario: what a user's file says, checked.
 //
-//   const Scenario s = LoadScenario("scenarios/example.textproto");
-//   CostsForStages(s.slices, 2 * s.ranks);  // for a schedule with two stages a rank
+//   Scenario s = LoadScenario("scenarios/example.textproto");
+//   CostsFor(s, 2 * s.ranks);  // for a schedule with two stages a rank
+//
+// Its costs are typed in, or come from a model's config and a device profile, which is no part of
+// the file and is attached:
+//
+//   if (s.model) AttachProfile(profile, &s);
 //
 // A Scenario that exists can be simulated: its numbers are in range and no sum over one iteration
 // overflows. Whatever is wrong with a file is an InputError of the form "FILE:LINE: FIELD: what"
@@ -15,9 +20,36 @@
 #include <vector>
 
 #include "base/units.h"
+#include "models/architecture.h"
+#include "models/device_profile.h"
+#include "models/model_costs.h"
 #include "models/slices.h"
+#include "sim/costs.h"
 
 namespace spiritlevel {
+
+enum class Split : uint8_t {
+  kEven,      // the same number of layers on every stage
+  kBalanced,  // BalancedSplit()
+  kGiven,     // run.layers_per_stage
+};
+
+std::string_view Name(Split split);  // "even", "balanced", "given"
+
+// Costs that follow from a model and a device.
+struct ModelForm {
+  std::string config_file;  // as it was opened
+  Architecture architecture;
+  // `stages`, `dtype` where the file gives none, and the layers of a balanced split are set for
+  // each use.
+  ModelRun run;
+  Split split = Split::kEven;
+  bool recompute_by_stage = false;  // else run.recompute is of all stages
+  std::optional<DType> dtype;       // none: the profile's
+  std::string dtype_place;          // "FILE:LINE: model.dtype", for whoever finds it wrong
+  std::string profile_file;         // that the file names, as it is to be opened; else empty
+  std::optional<DeviceProfile> profile;
+};
 
 struct Scenario {
   std::string name;
@@ -26,10 +58,24 @@ struct Scenario {
   int stages_per_rank = 2;  // of the interleaved forms
   int group = 0;            // group size of the interleaved forms; 0: their default
   std::optional<Bytes> memory_limit;
-  ModelSlices slices;
+  ModelSlices slices;  // typed costs; empty where there is a model
+  std::optional<ModelForm> model{};
   // Legal but suspicious, each "FILE:LINE: FIELD: what".
   std::vector<std::string> warnings;
 };
+
+// Throws InputError for a profile of another dtype than the scenario's, which has a model.
+void AttachProfile(const DeviceProfile& profile, Scenario* scenario);
+
+// What a schedule of that many stages is played with. Throws InputError, as the reason why it
+// cannot run, where they cannot be formed. A model has its profile attached.
+Costs CostsFor(const Scenario& scenario, int stages);
+
+// The same refusals, but for those of times too long; needs no profile.
+void RefuseStages(const Scenario& scenario, int stages);
+
+// Of a scenario with a model, and its profile where the split is balanced.
+LayersPerStage LayersFor(const Scenario& scenario, int stages);
 
 // Both by one schema, proto/scenario.proto.
 enum class ScenarioFormat { kText, kJson };
@@ -37,6 +83,7 @@ enum class ScenarioFormat { kText, kJson };
 // Told apart by the ending: .textproto, .txtpb, .pbtxt; .json.
 Scenario LoadScenario(const std::filesystem::path& path);
 
+// Files that the text names are looked for beside a file of that name.
 Scenario ParseScenario(std::string_view text, ScenarioFormat format,
                        std::string_view name_for_errors);
 

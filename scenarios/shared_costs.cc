@@ -39,6 +39,21 @@ class SharedCosts {
     return judge_.Size({*found->place, field}, bytes);
   }
 
+  // 1 where none are given.
+  int Buckets(const char* field, TimeNs reduction) const {
+    const std::optional<Found> found = Find(field);
+    if (!found) return 1;
+    const Place place(*found->place, field);
+    if (reduction == 0) {
+      judge_.Refuse(place, "is given, but no time for what they hold",
+                    "add reduction_us, or leave it out");
+    }
+    constexpr int kMost = 1000;
+    return judge_.Count(place,
+                        found->message->GetReflection()->GetInt32(*found->message, found->field),
+                        kMost, "give the buckets of one rank's gradients, for example 4");
+  }
+
  private:
   struct Holder {
     const Message* message;
@@ -79,9 +94,17 @@ class SharedCosts {
 
 }  // namespace
 
-Costs::Common ReadSharedCosts(const proto::Scenario& scenario, const Judge& judge) {
+namespace {
+
+constexpr const char* kSharedFields[] = {
+    "transfer_us",  "link_busy_us", "launch_us", "optimizer_us", "barrier_us",      "message_bytes",
+    "static_bytes", "reduction_us", "buckets",   "twin_sum_us",  "tied_exchange_us"};
+
+}  // namespace
+
+void ReadSharedCosts(const proto::Scenario& scenario, const Judge& judge, ModelSlices* slices) {
   const SharedCosts shared(scenario, judge);
-  Costs::Common common;
+  Costs::Common& common = slices->common;
   common.hop.latency = shared.Time("transfer_us");
   common.hop.busy = shared.Time("link_busy_us");
   common.hop.bytes = shared.Size("message_bytes");
@@ -89,7 +112,22 @@ Costs::Common ReadSharedCosts(const proto::Scenario& scenario, const Judge& judg
   common.optimizer = shared.Time("optimizer_us");
   common.barrier = shared.Time("barrier_us");
   common.static_bytes = shared.Size("static_bytes");
-  return common;
+  SharedSums& sums = slices->sums;
+  sums.reduction = shared.Time("reduction_us");
+  sums.buckets = shared.Buckets("buckets", sums.reduction);
+  sums.twin = shared.Time("twin_sum_us");
+  sums.tied_exchange = shared.Time("tied_exchange_us");
+}
+
+void RefuseSharedCosts(const proto::Scenario& scenario, const Judge& judge) {
+  const Place top;
+  for (const char* name : kSharedFields) {
+    const FieldDescriptor* field = scenario.GetDescriptor()->FindFieldByName(name);
+    SPIRITLEVEL_CHECK(field != nullptr, "every shared field stands at the top level");
+    if (!scenario.GetReflection()->HasField(scenario, field)) continue;
+    judge.Refuse({top, name}, "stands beside a model, whose costs come from its profile",
+                 "leave it out");
+  }
 }
 
 }  // namespace spiritlevel

@@ -3,13 +3,17 @@
 // Internal to scenarios/.
 #pragma once
 
+#include "models/slices.h"
 #include "proto/scenario.pb.h"
 #include "scenarios/place.h"
-#include "sim/costs.h"
 
 namespace spiritlevel {
 
-// Throws InputError, naming both places, where one is given twice. What is not given is 0.
-Costs::Common ReadSharedCosts(const proto::Scenario& scenario, const Judge& judge);
+// Fills `common` and `sums`. Throws InputError, naming both places, where one is given twice. What
+// is not given is 0.
+void ReadSharedCosts(const proto::Scenario& scenario, const Judge& judge, ModelSlices* slices);
+
+// Throws InputError for the first that is given at the top level: beside a model they say nothing.
+void RefuseSharedCosts(const proto::Scenario& scenario, const Judge& judge);
 
 }  // namespace spiritlevel

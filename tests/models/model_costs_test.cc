@@ -4,7 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <numeric>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "tests/base/input_error_of.h"
 #include "tests/models/configs.h"
@@ -28,34 +33,41 @@ ModelRun RunOn(int ranks, LayersPerStage layers = {}) {
           .layers_per_stage = std::move(layers)};
 }
 
-TimeNs SumOf(const ModelSlices& slices, TimeNs StageCost::*pass) {
-  return std::accumulate(slices.table.begin(), slices.table.end(), TimeNs{0},
+std::vector<StageCost> ByStage(const Costs& costs) {
+  std::vector<StageCost> stages;
+  for (int stage = 0; stage < costs.num_stages(); ++stage) stages.push_back(costs.of(stage, 0));
+  return stages;
+}
+
+TimeNs SumOf(const Costs& costs, TimeNs StageCost::*pass) {
+  const std::vector<StageCost> stages = ByStage(costs);
+  return std::accumulate(stages.begin(), stages.end(), TimeNs{0},
                          [pass](TimeNs sum, const StageCost& c) { return sum + c.*pass; });
 }
 
 // However the layers are cut, all of them run: to a nanosecond of rounding a stage.
 TEST(ModelCosts, NoSplitLosesOrGainsWork) {
   const Architecture llama = Parsed(Llama8B());
-  const ModelSlices whole = SlicesFromModel(llama, RunOn(1), MadeUpDevice());
+  const Costs whole = CostsFromModel(llama, RunOn(1), MadeUpDevice());
   const LayersPerStage splits[] = {{8, 8, 8, 8}, {9, 9, 8, 6}, {32, 0}, {1, 31}, {0, 16, 16, 0}};
   for (const LayersPerStage& split : splits) {
     const int stages = static_cast<int>(split.size());
-    const ModelSlices slices = SlicesFromModel(llama, RunOn(stages, split), MadeUpDevice());
-    ASSERT_EQ(slices.rows, stages);
+    const Costs costs = CostsFromModel(llama, RunOn(stages, split), MadeUpDevice());
+    ASSERT_EQ(costs.num_stages(), stages);
     for (const auto pass : {&StageCost::forward, &StageCost::input_grad, &StageCost::weight_grad}) {
-      EXPECT_THAT(SumOf(slices, pass),
-                  AllOf(Ge(whole.table[0].*pass - stages), Le(whole.table[0].*pass + stages)));
+      const TimeNs all = whole.of(0, 0).*pass;
+      EXPECT_THAT(SumOf(costs, pass), AllOf(Ge(all - stages), Le(all + stages)));
     }
   }
 }
 
 TEST(ModelCosts, TheFirstStageHasTheEmbeddingAndTheLastTheHead) {
   const Architecture llama = Parsed(Llama8B());
-  const ModelSlices slices = SlicesFromModel(llama, RunOn(4), MadeUpDevice());
-  const auto& t = slices.table;
+  const auto t = ByStage(CostsFromModel(llama, RunOn(4), MadeUpDevice()));
   EXPECT_EQ(t[1], t[2]);
   const Bytes tokens = 2 * kSequence;
-  EXPECT_EQ(t[0].forward - t[1].forward, 400 + 2 * tokens * 4096 * 2);  // made-up: 1 ns a byte
+  EXPECT_EQ(t[0].forward - t[1].forward,
+            TimeOf(MadeUpDevice(), Embedding{.tokens = tokens, .width = 4096, .element = 2}));
   EXPECT_EQ(t[0].input_grad, t[1].input_grad);
   const TimeNs head = TimeOf(
       MadeUpDevice(), Gemm{.m = tokens, .n = 128256, .k = 4096, .use = Gemm::Use::kWeightGrad});
@@ -68,7 +80,7 @@ TEST(ModelCosts, TheHeadOfLlama8BIsWorthTwoAndAHalfLayers) {
   const Architecture llama = Parsed(Llama8B());
   DeviceProfile device = OnlyFlops();
   device.attention_forward = device.attention_backward = {};
-  const auto& t = SlicesFromModel(llama, RunOn(4), device).table;
+  const auto t = ByStage(CostsFromModel(llama, RunOn(4), device));
   const double layer = static_cast<double>(t[1].forward) / 8;
   EXPECT_NEAR(static_cast<double>(t[3].forward - t[1].forward) / layer, 2.41, 0.005);
   EXPECT_EQ(t[0].forward, t[1].forward);
@@ -76,18 +88,35 @@ TEST(ModelCosts, TheHeadOfLlama8BIsWorthTwoAndAHalfLayers) {
 
 TEST(ModelCosts, WhatBelongsToRanksAndHopsFollowsFromTheProfile) {
   const Architecture llama = Parsed(Llama8B());
-  const ModelSlices slices = SlicesFromModel(llama, RunOn(4), MadeUpDevice());
+  const Costs costs = CostsFromModel(llama, RunOn(4), MadeUpDevice());
+  const Costs::Common& common = costs.common();
   const Bytes message = 2 * kSequence * 4096 * 2;
-  EXPECT_EQ(slices.common.hop, (HopCost{.latency = 1000, .busy = message / 2, .bytes = message}));
-  EXPECT_EQ(slices.common.launch, 50);
+  EXPECT_EQ(common.hop, (HopCost{.latency = 1000, .busy = message / 2, .bytes = message}));
+  EXPECT_EQ(common.launch, 50);
   const int64_t last = 8 * 218'112'000LL + 525'336'576 + 4096;
-  EXPECT_EQ(slices.common.optimizer, last / 4);
-  ASSERT_EQ(slices.common.static_by_stage.size(), 4u);
-  EXPECT_EQ(Total(slices.common.static_by_stage[3]), 16 * last);
-  EXPECT_EQ(slices.common.barrier, 2 * 2 * 1000);
-  EXPECT_EQ(SlicesFromModel(llama, RunOn(1), MadeUpDevice()).common.barrier, 0);
-  EXPECT_EQ(slices.micro_batches, 8);
-  EXPECT_EQ(CostsForStages(slices, 4).num_stages(), 4);
+  EXPECT_EQ(common.optimizer, 0);  // a line through nothing
+  EXPECT_EQ(common.optimizer_by_stage[3], last / 4);
+  ASSERT_EQ(common.static_by_stage.size(), 4u);
+  EXPECT_EQ(Total(common.static_by_stage[3]), 16 * last);
+  EXPECT_EQ(common.barrier, 2 * 2 * 1000);
+  EXPECT_EQ(CostsFromModel(llama, RunOn(1), MadeUpDevice()).common().barrier, 0);
+  EXPECT_EQ(costs.num_micro_batches(), 8);
+}
+
+// Base once a rank, the rest by parameter; what both ends share is stepped once where they meet.
+TEST(ModelCosts, AnOptimizerStepIsThatOfTheRanksParameters) {
+  const Architecture qwen = Parsed(Qwen06B());
+  DeviceProfile device = MadeUpDevice();
+  device.optimizer.base_ns = 700;
+  const Costs costs = CostsFromModel(qwen, {.sequence_length = 512, .ranks = 4}, device);
+  const ParameterCount count = CountParameters(qwen);
+  const std::vector<int> ends = {0, 3};
+  const std::vector<int> middle = {1, 2};
+  EXPECT_EQ(costs.optimizer(middle), 700 + 14 * count.per_layer() / 4);
+  EXPECT_EQ(costs.optimizer(ends),
+            700 + (14 * count.per_layer() + count.embedding + count.final_norm) / 4);
+  EXPECT_EQ(costs.optimizer(std::span(ends).first(1)),
+            700 + (7 * count.per_layer() + count.embedding) / 4);
 }
 
 TEST(ModelCosts, BusyCoresSlowEveryPassDown) {
@@ -95,9 +124,9 @@ TEST(ModelCosts, BusyCoresSlowEveryPassDown) {
   DeviceProfile device = MadeUpDevice();
   device.slowdown_all_cores = 1.25;
   ModelRun run = RunOn(4);
-  const TimeNs busy = SlicesFromModel(llama, run, device).table[1].forward;
+  const TimeNs busy = CostsFromModel(llama, run, device).of(1, 0).forward;
   run.all_cores_busy = false;
-  const TimeNs alone = SlicesFromModel(llama, run, device).table[1].forward;
+  const TimeNs alone = CostsFromModel(llama, run, device).of(1, 0).forward;
   EXPECT_NEAR(static_cast<double>(busy), 1.25 * static_cast<double>(alone), 2);
 }
 
@@ -105,17 +134,25 @@ TEST(ModelCosts, TwiceTheStagesAreCutAnew) {
   const Architecture llama = Parsed(Llama8B());
   ModelRun run = RunOn(8);
   run.stages = 16;
-  const ModelSlices slices = SlicesFromModel(llama, run, OnlyFlops());
-  EXPECT_EQ(slices.rows, 16);
-  EXPECT_EQ(slices.ranks, 8);
-  EXPECT_EQ(slices.table[1], slices.table[14]);
-  EXPECT_GT(slices.table[15].forward, slices.table[14].forward);
+  const Costs costs = CostsFromModel(llama, run, OnlyFlops());
+  EXPECT_EQ(costs.num_stages(), 16);
+  EXPECT_EQ(costs.of(1, 0), costs.of(14, 0));
+  EXPECT_GT(costs.of(15, 0).forward, costs.of(14, 0).forward);
+}
+
+TEST(ModelCosts, TheDocumentationListsWhatIsNotModelled) {
+  std::ifstream file("docs/models.md");
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  ASSERT_NE(text, "");
+  for (const std::string_view line : NotModelled()) {
+    EXPECT_THAT(text, HasSubstr("\n- " + std::string(line) + "\n"));
+  }
 }
 
 TEST(ModelCosts, ARunThatDoesNotFitTheModelOrTheProfileIsRefused) {
   const Architecture llama = Parsed(Llama8B());
   const auto refusal = [&](const ModelRun& run, const DeviceProfile& device) {
-    return InputErrorOf([&] { SlicesFromModel(llama, run, device); });
+    return InputErrorOf([&] { CostsFromModel(llama, run, device); });
   };
   ModelRun run = RunOn(4);
   run.dtype = DType::kFloat32;
@@ -124,7 +161,7 @@ TEST(ModelCosts, ARunThatDoesNotFitTheModelOrTheProfileIsRefused) {
   EXPECT_THAT(refusal(RunOn(0), MadeUpDevice()), HasSubstr("ranks: 0"));
   EXPECT_THAT(refusal(RunOn(4, {16, 16}), MadeUpDevice()), HasSubstr("do not fit"));
   run = RunOn(4);
-  run.recompute = {Recompute::kFull, Recompute::kNone};
+  run.recompute = {Recompute::kFull, Recompute::kNothing};
   EXPECT_THAT(refusal(run, MadeUpDevice()), HasSubstr("2 entries for 4 stages"));
   DeviceProfile slow = MadeUpDevice();
   slow.gemm[0].points = {{1, 1e9}};

@@ -10,6 +10,7 @@
 #include "models/model_costs.h"
 #include "tests/base/input_error_of.h"
 #include "tests/models/configs.h"
+#include "tests/models/made_up_device.h"
 
 namespace spiritlevel {
 namespace {
@@ -128,19 +129,37 @@ TEST(Stages, TheVocabularyCosts16BytesForEachElementOnEachEnd) {
   }
 }
 
-// C24: a V places the first and the last stage on rank 0, so that it holds embedding and head.
-TEST(Stages, InAVTheFirstRankTakesOneMatrixMoreAndTheLastOneLess) {
-  const Architecture a = Parsed(Llama8B());  // 32 layers, vocabulary 128k
+// C24: a V places the first and the last stage on rank 0, so that it holds embedding and head: what
+// is one rank's in a line moves to the other, and nothing else changes.
+TEST(Stages, C24InAVTheFirstRankTakesOneMatrixMoreAndTheLastOneLess) {
+  const Architecture a = Parsed(Llama8B());  // 32 layers, vocabulary 128256, hidden 4096
   const ModelRun linear{.sequence_length = 4096, .ranks = 8};
   const ModelRun v{.sequence_length = 4096, .ranks = 8, .stages = 16};
-  const std::vector<Bytes> one = StaticBytesByStage(a, linear);
-  const Bytes matrix = 16 * a.vocabulary * a.hidden;
-  const Bytes norm = 16 * a.hidden;
+  const Costs line = CostsFromModel(a, linear, OnlyFlops());
+  const Costs two_a_rank = CostsFromModel(a, v, OnlyFlops());
+  const Bytes matrix = Bytes{16} * 128256 * 4096;
+  const Bytes norm = 16 * 4096;  // the final norm stands with the head
   for (int rank = 0; rank < 8; ++rank) {
     const std::vector<int> held = {rank, 15 - rank};
-    const Bytes change = StaticBytesOn(a, v, held) - one[static_cast<size_t>(rank)];
+    const Bytes before = Total(line.static_memory(std::span(&rank, 1), 8));
+    const Bytes change = Total(two_a_rank.static_memory(held, 8)) - before;
     EXPECT_EQ(change, rank == 0 ? matrix + norm : rank == 7 ? -matrix - norm : 0) << rank;
+    EXPECT_EQ(StaticBytesOn(a, v, held) - before, change) << rank;
   }
+}
+
+// Where both ends are on one rank, an embedding that they share is there once.
+TEST(Stages, InAVATiedEmbeddingIsHeldOnce) {
+  const Architecture qwen = Parsed(Qwen06B());
+  const ModelRun v{.sequence_length = 1024, .ranks = 7, .stages = 14};
+  const Costs costs = CostsFromModel(qwen, v, OnlyFlops());
+  Bytes all = 0;
+  for (int rank = 0; rank < 7; ++rank) {
+    const std::vector<int> held = {rank, 13 - rank};
+    EXPECT_EQ(Total(costs.static_memory(held, 7)), StaticBytesOn(qwen, v, held)) << rank;
+    all += Total(costs.static_memory(held, 7));
+  }
+  EXPECT_EQ(all, 16 * CountParameters(qwen).total());
 }
 
 }  // namespace

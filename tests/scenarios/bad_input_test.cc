@@ -240,6 +240,20 @@ TEST(BadScenario, EverySizeIsCheckedInEveryPlace) {
   }
 }
 
+TEST(BadScenario, BucketsAreCountedAndHoldSomething) {
+  const auto error = [](const std::string& fields) {
+    return TextError(WithUniform(kPasses + " " + fields));
+  };
+  EXPECT_THAT(error("buckets: 4"), StartsWith("my.textproto:3: costs.uniform.buckets: is given, "
+                                              "but no time"));
+  for (const char* value : {"0", "-1", "1001"}) {
+    EXPECT_THAT(
+        error(std::string("reduction_us: 5 buckets: ") + value),
+        StartsWith(std::string("my.textproto:3: costs.uniform.buckets: ") + value + " is "));
+  }
+  EXPECT_THAT(error("reduction_us: -5"), HasSubstr("costs.uniform.reduction_us: "));
+}
+
 TEST(BadScenario, ProductsThatDoNotFitAreRefusedWithTheNumber) {
   const std::string costs = "\ncosts { uniform { " + kPasses + " } }\n";
   for (const Bad& bad : {

@@ -25,11 +25,23 @@ size_t Below(Random& random, size_t bound) { return bound == 0 ? 0 : random() % 
 // One small damage: what slips of the hand, bad disks and careless scripts do.
 void Damage(Random& random, std::string* text) {
   constexpr std::string_view kLikely = "{}[]:,\"'\\-.0123456789eE#\n _xnaif\xFF";
-  static const std::string kWords[] = {
-      "nan",         "-inf",          "1e308", "9223372036854775807",
-      "-2147483648", "row {",         "}",     "micro_batch { index: 1 }",
-      "ranks: 3",    "\"ranks\": 3,", "null",  "table {",
-      "\\u0000"};
+  static const std::string kWords[] = {"nan",
+                                       "-inf",
+                                       "1e308",
+                                       "9223372036854775807",
+                                       "-2147483648",
+                                       "row {",
+                                       "}",
+                                       "micro_batch { index: 1 }",
+                                       "ranks: 3",
+                                       "\"ranks\": 3,",
+                                       "null",
+                                       "table {",
+                                       "model {",
+                                       "layers_per_stage: [2, 20]",
+                                       "recompute: \"full\"",
+                                       "split: \"even\"",
+                                       "\\u0000"};
   const size_t at = Below(random, text->size());
   switch (random() % 6) {
     case 0:
@@ -62,13 +74,13 @@ int ExpectScenarioOrInputError(const std::string& original, ScenarioFormat forma
     const size_t damages = 1 + Below(random, 4);
     for (size_t i = 0; i < damages && !text.empty(); ++i) Damage(random, &text);
     try {
-      const Scenario s = ParseScenario(text, format, "damaged");
+      const Scenario s = ParseScenario(text, format, "scenarios/damaged");
       ++accepted;
       EXPECT_GE(s.ranks, 1);
       EXPECT_GE(s.micro_batches, 1);
-      EXPECT_FALSE(s.slices.table.empty());
+      EXPECT_EQ(s.slices.table.empty(), s.model.has_value()) << "seed " << seed;
     } catch (const InputError& error) {
-      EXPECT_EQ(std::string(error.what()).rfind("damaged", 0), 0u) << "seed " << seed;
+      EXPECT_EQ(std::string(error.what()).rfind("scenarios/damaged", 0), 0u) << "seed " << seed;
     } catch (const std::exception& error) {
       ADD_FAILURE() << "seed " << seed << ": " << error.what() << "\n" << text;
     }
@@ -85,6 +97,7 @@ TEST(Mutation, DamagedFilesAreScenariosOrInputErrors) {
     ScenarioFormat format;
   } kFiles[] = {{"scenarios/example.textproto", ScenarioFormat::kText},
                 {"scenarios/uneven-stages.textproto", ScenarioFormat::kText},
+                {"scenarios/tinyllama-p4-m16.textproto", ScenarioFormat::kText},
                 {"scenarios/example.json", ScenarioFormat::kJson}};
   for (const auto& file : kFiles) {
     SCOPED_TRACE(file.path);

@@ -49,7 +49,8 @@ TEST(Scenario, EveryOptionalFieldArrives) {
       }
       launch_us: 11 static_bytes: 12
     }
-    optimizer_us: 13 barrier_us: 14)");
+    optimizer_us: 13 barrier_us: 14
+    reduction_us: 15 buckets: 16 twin_sum_us: 17 tied_exchange_us: 18)");
   EXPECT_EQ(s.stages_per_rank, 3);
   EXPECT_EQ(s.group, 5);
   EXPECT_EQ(s.memory_limit, std::nullopt);
@@ -65,20 +66,28 @@ TEST(Scenario, EveryOptionalFieldArrives) {
                                             .optimizer = 13'000,
                                             .barrier = 14'000,
                                             .static_bytes = 12}));
+  EXPECT_EQ(
+      s.slices.sums,
+      (SharedSums{.reduction = 15'000, .buckets = 16, .twin = 17'000, .tied_exchange = 18'000}));
 }
 
 TEST(Scenario, ASharedCostMayStandInAnyOfItsPlaces) {
-  for (const char* field : {"transfer_us", "link_busy_us", "launch_us", "optimizer_us",
-                            "barrier_us", "message_bytes", "static_bytes"}) {
+  for (const char* field :
+       {"transfer_us", "link_busy_us", "launch_us", "optimizer_us", "barrier_us", "message_bytes",
+        "static_bytes", "reduction_us", "twin_sum_us", "tied_exchange_us"}) {
+    const auto shared = [](const std::string& text) {
+      const ModelSlices slices = ParseText(text).slices;
+      return std::pair(slices.common, slices.sums);
+    };
     const std::string line = std::string(field) + ": 7 ";
-    const Costs::Common inside = ParseText(WithUniform(kPasses + " " + line)).slices.common;
-    EXPECT_NE(inside, Costs::Common()) << field;
-    EXPECT_EQ(ParseText(line + WithUniform(kPasses)).slices.common, inside) << field;
+    const auto inside = shared(WithUniform(kPasses + " " + line));
+    EXPECT_NE(inside, std::pair(Costs::Common(), SharedSums())) << field;
+    EXPECT_EQ(shared(line + WithUniform(kPasses)), inside) << field;
     const std::string in_costs =
         "ranks: 8 micro_batches: 24 costs { " + line + "uniform { " + kPasses + " } }";
-    EXPECT_EQ(ParseText(in_costs).slices.common, inside) << field;
+    EXPECT_EQ(shared(in_costs), inside) << field;
     const std::string in_table = WithRows("row { " + kPasses + " } " + line);
-    EXPECT_EQ(ParseText(in_table).slices.common, inside) << field;
+    EXPECT_EQ(shared(in_table), inside) << field;
   }
 }
 

@@ -19,6 +19,8 @@ std::vector<std::filesystem::path> ShippedFiles() {
     const std::string ending = entry.path().extension().string();
     if (ending == ".textproto" || ending == ".json") files.push_back(entry.path());
   }
+  // The model's config that one of them names.
+  std::erase(files, std::filesystem::path("scenarios/tinyllama-1.1b.json"));
   return files;
 }
 
@@ -29,8 +31,8 @@ TEST(ShippedScenarios, AllAreReadWithoutAWarning) {
     SCOPED_TRACE(file.string());
     const Scenario s = LoadScenario(file);
     EXPECT_THAT(s.warnings, IsEmpty());
-    EXPECT_NO_THROW(CostsForStages(s.slices, s.ranks));
-    EXPECT_NO_THROW(CostsForStages(s.slices, 2 * s.ranks));
+    EXPECT_NO_THROW(RefuseStages(s, s.ranks));
+    EXPECT_NO_THROW(RefuseStages(s, 2 * s.ranks));
   }
 }
 

@@ -136,5 +136,53 @@ TEST(CostsForStages, AnyOtherNumberOfStagesIsRefusedWithAWayOut) {
   EXPECT_THROW(CostsForStages(UniformSlices(4, Passes(1, 1, 1)), 0), InputError);
 }
 
+// Of a rank's share, on as many ranks: 7 / 2 = 3.5 -> 4 a stage where a rank has two.
+TEST(CostsForStages, SumsOfGradientsAreDividedOverARanksStages) {
+  ModelSlices slices = UniformSlices(4, Passes(8, 8, 8));
+  slices.sums = {.reduction = 700, .buckets = 3, .twin = 7, .tied_exchange = 5};
+  const GradientSums one = CostsForStages(slices, 4).common().gradients;
+  ASSERT_EQ(one.buckets.size(), 4u);
+  for (const auto& buckets : one.buckets) {
+    EXPECT_EQ(buckets, std::vector<GradientBucket>(3, {.sum = {.duration = 233}}));
+  }
+  EXPECT_EQ(one.twins, std::vector<GradientSum>(4, {.duration = 7}));
+  EXPECT_EQ(one.tied, std::vector<GradientSum>(1, {.duration = 5}));
+
+  const GradientSums two = CostsForStages(slices, 8).common().gradients;
+  ASSERT_EQ(two.buckets.size(), 8u);
+  for (const auto& buckets : two.buckets) {  // 3 / 2 = 1.5 -> 2 buckets of 350 / 2
+    EXPECT_EQ(buckets, std::vector<GradientBucket>(2, {.sum = {.duration = 175}}));
+  }
+  EXPECT_EQ(two.twins, std::vector<GradientSum>(8, {.duration = 4}));
+  EXPECT_EQ(two.tied, one.tied);  // the embedding is not divided
+
+  // 3 / 8 of a bucket is one all the same.
+  const GradientSums eight = CostsForStages(slices, 32).common().gradients;
+  ASSERT_EQ(eight.buckets.size(), 32u);
+  for (const auto& buckets : eight.buckets) {
+    EXPECT_EQ(buckets, std::vector<GradientBucket>(1, {.sum = {.duration = 88}}));
+  }
+}
+
+// A table of more rows than ranks gives a rank several of them.
+TEST(CostsForStages, SumsOfGradientsOfATableAreOfTheRanksShareToo) {
+  ModelSlices slices = TableSlices(8, std::vector<StageCost>(8, Passes(1, 1, 1)));
+  slices.sums = {.reduction = 100};
+  const GradientSums sums = CostsForStages(slices, 8).common().gradients;
+  ASSERT_EQ(sums.buckets.size(), 8u);
+  EXPECT_EQ(sums.buckets[7], std::vector<GradientBucket>(1, {.sum = {.duration = 50}}));
+}
+
+TEST(CostsForStages, OnlySumsThatAreGivenAppear) {
+  const ModelSlices none = UniformSlices(4, Passes(8, 8, 8));
+  EXPECT_TRUE(CostsForStages(none, 8).common().gradients.empty());
+  ModelSlices one = none;
+  one.sums.twin = 3;
+  const GradientSums sums = CostsForStages(one, 4).common().gradients;
+  EXPECT_TRUE(sums.buckets.empty());
+  EXPECT_TRUE(sums.tied.empty());
+  EXPECT_EQ(sums.twins.size(), 4u);
+}
+
 }  // namespace
 }  // namespace spiritlevel

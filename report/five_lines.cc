@@ -1,0 +1,117 @@
+#include "report/five_lines.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/advice.h"
+#include "report/figures.h"
+#include "report/text.h"
+
+namespace spiritlevel {
+namespace {
+
+class Summariser {
+ public:
+  explicit Summariser(const Comparison& comparison)
+      : comparison_(comparison), advice_(FindAdvice(comparison)), advised_(FindAdvised()) {}
+
+  std::string ToString() const {
+    return Line("use", Best()) + Line("gain", Against1F1B()) + Line("limits", Limits()) +
+           Line("memory", Memory()) + Line("how sure", HowSure());
+  }
+
+ private:
+  static std::string Line(std::string_view what, const std::string& text) {
+    constexpr size_t kIndent = 10;
+    return PadRight(what, kIndent) + text + '\n';
+  }
+
+  const Result* FindAdvised() const {
+    if (advice_.schedule.empty()) return nullptr;
+    for (const Result& r : comparison_.results) {
+      if (r.summary && r.schedule == advice_.schedule) return &r;
+    }
+    return Baseline(comparison_);
+  }
+
+  std::string Best() const {
+    if (advised_ == nullptr) {
+      const bool ran = std::any_of(comparison_.results.begin(), comparison_.results.end(), Ran);
+      return ran ? "no schedule: none fits into the memory limit"
+                 : "no schedule: none can run on this scenario";
+    }
+    return fmt::format("{}: a step of {} micro-batches takes {}", advised_->schedule,
+                       comparison_.micro_batches, FormatTime(advised_->summary->step));
+  }
+
+  std::string Against1F1B() const {
+    const Result* const base = Baseline(comparison_);
+    if (base == nullptr) return "1f1b cannot run here, so there is nothing to compare with";
+    const std::string step = FormatTime(base->summary->step);
+    const std::string most = fmt::format("no schedule can be more than {}",
+                                         Times(LargestSpeedUp(comparison_).value_or(1)));
+    if (advised_ == nullptr) return fmt::format("1f1b would take {} a step; {}", step, most);
+    if (advised_->schedule == base->schedule) {
+      return fmt::format("none worth having over 1f1b; {}", most);
+    }
+    return fmt::format("{} as fast as 1f1b with {} a step; {}",
+                       Times(SpeedUp(*advised_, comparison_).value_or(1)), step, most);
+  }
+
+  // What keeps its ranks from computing all the time.
+  std::string Limits() const {
+    if (advised_ == nullptr) return "there is no run to look at";
+    const Summary& s = *advised_->summary;
+    auto largest = StallCategory::kDependency;
+    for (int i = 0; i < kNumStallCategories; ++i) {
+      const auto category = static_cast<StallCategory>(i);
+      if (SumOfStalls(s, category) > SumOfStalls(s, largest)) largest = category;
+    }
+    const auto busiest = std::max_element(s.stalls.busy.begin(), s.stalls.busy.end());
+    return fmt::format("most idle time is {}, {} of all; rank {} computes longest, {} a step",
+                       Name(largest), Percent(StallShare(s, largest)),
+                       busiest - s.stalls.busy.begin(), FormatTime(*busiest));
+  }
+
+  std::string Memory() const {
+    std::string text;
+    if (advised_ != nullptr) {
+      text = fmt::format("{} on rank {}", FormatMemory(PeakBytes(*advised_->summary)),
+                         advised_->summary->fullest_rank());
+    }
+    if (!comparison_.memory_limit) {
+      return text.empty() ? "no run, and no limit is given" : text + "; no limit is given";
+    }
+    const auto ran = std::count_if(comparison_.results.begin(), comparison_.results.end(), Ran);
+    const auto fits = std::count_if(comparison_.results.begin(), comparison_.results.end(),
+                                    [](const Result& r) { return Ran(r) && r.fits; });
+    const std::string_view join = text.empty() ? "the limit is " : " of a limit of ";
+    return fmt::format("{}{}{}; {} of the {} schedules that run here fit", text, join,
+                       FormatMemory(*comparison_.memory_limit), fits, ran);
+  }
+
+  std::string HowSure() const {
+    const std::optional<Provenance>& from = comparison_.provenance;
+    if (!from || !from->model || !from->profile) {
+      return "as sure as the costs that were typed in; nothing was measured here";
+    }
+    const ProfileProvenance& profile = *from->profile;
+    if (profile.held_out_shapes == 0) {
+      return "unknown: the profile has no kernels that its fits were tried on";
+    }
+    return fmt::format("nine of ten unseen kernels predicted within {}{}",
+                       Percent(profile.held_out_p90),
+                       profile.noisy ? "; the machine was noisy, measure again" : "");
+  }
+
+  const Comparison& comparison_;
+  const Advice advice_;
+  const Result* advised_;
+};
+
+}  // namespace
+
+std::string FiveLines(const Comparison& comparison) { return Summariser(comparison).ToString(); }
+
+}  // namespace spiritlevel
