@@ -274,9 +274,7 @@ namespace {
 Schedule ScheduleThatFits(const Scenario& scenario, const ScheduleChoice& choice,
                           const PlayOptions& options) {
   RefuseWhatDoesNotFit(scenario, choice, IterationsKept(options, MaySumGradients(scenario)));
-  Schedule schedule = MakeSchedule(scenario, choice);
-  RefuseStages(scenario, schedule.num_stages());
-  return schedule;
+  return MakeSchedule(scenario, choice);
 }
 
 // A schedule with its costs, both fit to be played.
@@ -354,7 +352,7 @@ void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
                         const PlayOptions& options) {
   try {
     if (scenario.model && !scenario.model->profile) {
-      ScheduleThatFits(scenario, choice, options);
+      RefuseStages(scenario, ScheduleThatFits(scenario, choice, options).num_stages());
       return;
     }
     const auto [schedule, costs] = MakePlayable(scenario, choice, options);

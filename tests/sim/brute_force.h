@@ -121,7 +121,7 @@ class BruteForce {
       const TimeNs end = rank.left == kDone ? rank.free : std::max(rank.free, now) + rank.left;
       value = std::max(value, ValueAt(s, r, end));
     }
-    if (value >= best_) return;
+    if (value >= best_ || (next >= 0 && WayLeft(s, now) >= best_)) return;
     if (next < 0) {
       best_ = value;
       found_ = true;
@@ -183,6 +183,50 @@ class BruteForce {
     if (pass == Pass::kF && stage + 1 < stages_) Deliver(t, r, stage + 1, i, false);
     if ((pass == Pass::kB || pass == Pass::kBW) && stage > 0) Deliver(t, r, stage - 1, i, true);
     Visit(t);
+  }
+
+  // Where each rank holds one stage: after its last F that micro-batch goes to the last rank and
+  // back, and after its last B all ranks before it still have one, and a W.
+  TimeNs WayLeft(const State& s, TimeNs now) const {
+    if (problem_.placement.stages_per_rank > 1) return 0;
+    const TimeNs hop = costs_.common().hop.latency + costs_.common().hop.busy;
+    TimeNs value = 0;
+    TimeNs there_and_back = 0;  // end of F to start of B
+    for (int r = ranks() - 1; r >= 0; --r) {
+      const Rank& rank = s.ranks[size_t(r)];
+      TimeNs f = 0;
+      TimeNs b = 0;
+      TimeNs least_f = kNever;
+      TimeNs least_b = kNever;
+      for (int i = 0; i < micro_batches_; ++i) {
+        const TimeNs each = LeastB(r, i);
+        least_b = std::min(least_b, each);
+        least_f = std::min(least_f, LeastForward(r, 0, i));
+        if (s.done[At(r, i)] == 0) f += LeastForward(r, 0, i);
+        if (s.done[At(r, i)] <= 1) b += each;
+      }
+      if (b > 0) {
+        TimeNs end = std::max(rank.free, now) + f + b;
+        if (f > 0) end = std::max(end, std::max(rank.free, now) + f + there_and_back + least_b);
+        for (int k = r; k >= 0; --k) {
+          TimeNs least_w = kNever;
+          TimeNs least_back = kNever;
+          for (int i = 0; i < micro_batches_; ++i) {
+            const TimeNs each = LeastB(k, i);
+            least_back = std::min(least_back, each);
+            least_w = std::min(least_w, LeastBackward(k, 0, i) - each);
+          }
+          if (k < r) end += hop + least_back;
+          value = std::max(value, ValueAt(s, k, end + least_w));
+        }
+      }
+      there_and_back += least_f + least_b + 2 * hop;
+    }
+    return value;
+  }
+
+  TimeNs LeastB(int r, int i) const {
+    return std::min(Cost(r, 0, i).input_grad, Cost(r, 0, i).fused_backward) + launch();
   }
 
   TimeNs Left(const State& s, int r) const {
