@@ -2,6 +2,7 @@
 // Internal to the lowering; docs/posting.md has the rule.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "sim/program.h"
@@ -15,48 +16,47 @@ struct PlannedBatch {
   NodeId after = kNone;        // the node that waits for it
 };
 
-// Plays the first iteration of `program` without times, exchange by exchange: a rank's turn is one
-// node of its compute lane, or, with several stages in a loop, a forward and the backward that
-// follows it (Megatron's interleaved loop). Before its turn it exchanges what the turn before has
-// made and what this one needs. Where all ranks then wait for each other, a receive is posted
-// ahead, in the exchange at which its rank stands while the sender waits (as DualPipe does), one at
-// a time.
+// Plays the first iteration of `program` by nominal times (F, B and W take 1, BW 2, F&B 3, messages
+// nothing), turn by turn: a turn is one node of a compute lane, or, with several stages in a loop,
+// a forward and the whole backward that follows it (Megatron's interleaved loop). What turns make
+// at one instant is exchanged at that instant, on both sides: by the sender before its next turn,
+// by the receiver before the first of its turns that does not begin earlier. So exchanges have one
+// order in time on all ranks, and nobody can wait for each other in a circle.
+//
+// Or, `literally`: before each turn what the one before has made and what this one needs, which
+// deadlocks wherever a rank has to take something in before it needs it.
 class BatchPlan {
  public:
   explicit BatchPlan(const Program& program);
 
-  std::vector<std::vector<PlannedBatch>> Make();  // by rank
+  std::vector<std::vector<PlannedBatch>> Make();           // by rank
+  std::vector<std::vector<PlannedBatch>> MakeLiterally();  // by rank
 
  private:
+  using Nominal = int64_t;
+
   struct RankState {
-    NodeId next = 0;           // first node of the turn it is about to take
-    NodeId turn_end = 0;       // and the one behind its last
-    NodeId last = kNone;       // of the turn before
-    std::vector<NodeId> made;  // sends of the turn before
-    PlannedBatch batch;
-    int open = 0;  // halves of `batch` whose other half is not there yet
+    NodeId next = 0;  // the first node of its next turn
+    Nominal free = 0;
   };
 
   NodeId End(int rank) const { return program_.iteration_begin(rank, 1); }
   bool IsLooped() const;
   NodeId TurnEnd(int rank, NodeId begin) const;
   NodeId SkipValidations(int rank, NodeId node) const;
-  int RankOf(NodeId half) const;
-  NodeId OtherHalf(NodeId half) const;
+  Nominal DurationOf(const Node& node) const;
 
-  void Arrive(int rank);
-  void Post(int rank, NodeId half);
-  void TakeTurn(int rank);
-  bool PostReceiveAhead();
+  void PlayNominally();
+  bool TakeTurn(int rank);
   bool SplitTurn();
-  bool SplitTurnOf(int rank);
 
   const Program& program_;
   bool looped_;
   std::vector<RankState> ranks_;
-  std::vector<char> posted_;  // by half, less the first
-  std::vector<int> runnable_;
-  std::vector<std::vector<PlannedBatch>> plan_;
+  std::vector<Nominal> start_;  // by node of the first iteration, numbered rank by rank
+  std::vector<NodeId> first_;   // by rank: the number of its first node there
+  std::vector<Nominal> made_;   // by message; kNotYet
+  std::vector<char> alone_;     // by node: its turn is not joined with the next
 };
 
 }  // namespace spiritlevel

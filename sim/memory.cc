@@ -9,4 +9,13 @@ std::string_view Name(MemoryCategory category) {
   return kNames[static_cast<size_t>(category)];
 }
 
+std::string_view Phrase(MemoryCategory category) {
+  constexpr std::array<std::string_view, kNumMemoryCategories> kPhrases = {
+      "parameters",       "gradients",
+      "optimizer state",  "activations that wait for B",
+      "what waits for W", "communication buffers",
+      "workspace",        "the framework's"};
+  return kPhrases[static_cast<size_t>(category)];
+}
+
 }  // namespace spiritlevel

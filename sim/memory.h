@@ -23,7 +23,8 @@ enum class MemoryCategory : uint8_t {
 
 inline constexpr int kNumMemoryCategories = 8;
 
-std::string_view Name(MemoryCategory category);  // "waiting_for_b"
+std::string_view Name(MemoryCategory category);    // "waiting_for_b"
+std::string_view Phrase(MemoryCategory category);  // "activations that wait for B"
 
 using MemoryByCategory = std::array<Bytes, kNumMemoryCategories>;
 

@@ -129,7 +129,9 @@ void PostingPlan::WriteFifoLanes() {
 }
 
 void PostingPlan::WriteBatches() {
-  const std::vector<std::vector<PlannedBatch>> plan = BatchPlan(program_).Make();
+  BatchPlan batches(program_);
+  const std::vector<std::vector<PlannedBatch>> plan =
+      options_.receives == Receives::kNaive ? batches.MakeLiterally() : batches.Make();
   for (int rank = 0; rank < program_.num_ranks(); ++rank) {
     Lane lane{.rank = rank, .nodes = {}};
     for (int i = 0; i < program_.num_iterations(); ++i) {

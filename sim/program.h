@@ -54,8 +54,8 @@ enum class NodeKind : uint8_t {
 //   ideal:     one lane for each directed pair of ranks; eager sends, receives posted early.
 //   nccl-fifo: a rank's sends to and receives from a peer stand in one lane, in the order in which
 //              its host issues them; rendezvous. What cannot start blocks what stands behind it.
-//   batched:   before each op one batch of the sends that are due and the receives it needs; the
-//              rank waits for all of it (Megatron's fused exchanges, DualPipe's commits).
+//   batched:   before an op one batch of the sends that are due and of receives; the rank waits for
+//              all of it (Megatron's fused exchanges, DualPipe's commits).
 enum class Posting : uint8_t { kIdeal, kNcclFifo, kBatched };
 
 // Where a receive stands in its lane, under nccl-fifo.
@@ -64,6 +64,7 @@ enum class Posting : uint8_t { kIdeal, kNcclFifo, kBatched };
 //   deferred: the same in a run in which messages take time, so that sends which are sooner due
 //             stand before it; on both sides, so that no two ranks wait for each other.
 //   naive:    just before the op that needs it; may deadlock.
+// Under batched: early, when its sender sends, by nominal times; or naive.
 enum class Receives : uint8_t { kEarly, kDeferred, kNaive };
 
 // What shares a lane under nccl-fifo: both directions of a pair of ranks, or one.
@@ -308,7 +309,7 @@ struct LoweringOptions {
   Posting posting = Posting::kIdeal;
   Tail tail = Tail::kBarrier;
   int iterations = 1;
-  Receives receives = Receives::kEarly;  // the last two under nccl-fifo only
+  Receives receives = Receives::kEarly;  // under nccl-fifo; early or naive under batched, too
   Channels channels = Channels::kPair;
   // Iterations whose optimizer step leaves a version that is rejected when it is validated. Only
   // under speculative post-validation and ideal posting, and not the last; else InputError.

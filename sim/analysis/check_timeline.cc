@@ -247,9 +247,10 @@ struct TimelineChecker::State {
     findings.Add("memory_limit", [&] {
       const MemoryCategory category = Largest(memory);
       return fmt::format(
-          "rank {}: {} brings live memory to {} bytes, over the limit of {}; the "
-          "largest part is {}, {} bytes",
-          e.rank, NodeLabel::Of(e).Text(), most, *limit, Name(category), Of(memory, category));
+          "rank {}: {} brings live memory to {} ({} bytes), over the limit of {}; the largest part "
+          "is {}, {}",
+          e.rank, NodeLabel::Of(e).Text(), FormatBytes(most), most, FormatBytes(*limit),
+          Phrase(category), FormatBytes(Of(memory, category)));
     });
   }
 

@@ -9,6 +9,8 @@
 #include "base/words.h"
 #include "sim/schedules/closed_forms.h"
 #include "sim/schedules/generators.h"
+#include "sim/search/zb_heuristic.h"
+#include "sim/search/zb_v_heuristic.h"
 
 namespace spiritlevel {
 namespace {
@@ -133,7 +135,22 @@ std::string NoteMegatronGroup(const Shape& s) {
       left, group, s.ranks);
 }
 
-constexpr std::array<ScheduleInfo, 11> kSchedules = {{
+// What an automatic scheduler is given where there are no costs: F = B = W, and a W that keeps half
+// of what its F did.
+Costs EqualCosts(int stages, int micro_batches) {
+  return Costs::Uniform(stages, micro_batches,
+                        {.forward = 1,
+                         .input_grad = 1,
+                         .weight_grad = 1,
+                         .fused_backward = 2,
+                         .overlapped = 3,
+                         .activation = 2,
+                         .weight_state = 1});
+}
+
+ClosedForm NoForm(const Shape&, const StageCost&, TimeNs) { return {}; }
+
+constexpr std::array<ScheduleInfo, 14> kSchedules = {{
     {.name = "gpipe",
      .placement = "linear",
      .constraint = "none",
@@ -192,6 +209,32 @@ constexpr std::array<ScheduleInfo, 11> kSchedules = {{
      .refuse = AnyShape,
      .note = NoNote,
      .closed_form = ZbH2Form},
+    {.name = "zb-1p",
+     .placement = "linear",
+     .constraint = "none; made for the costs at hand",
+     .bubble = "as zb-h1 for equal stages; least possible in its memory there",
+     .memory = "min(p, m)",
+     .source = "the heuristic of Zero Bubble, arXiv 2401.10241, section 3.1",
+     .stages_per_rank = One,
+     .generate =
+         [](const Shape& s) { return Zb1p(EqualCosts(s.ranks, s.micro_batches)).ToOrders(); },
+     .refuse = AnyShape,
+     .note = NoNote,
+     .closed_form = NoForm,
+     .generate_for = Zb1p},
+    {.name = "zb-2p",
+     .placement = "linear",
+     .constraint = "none; made for the costs at hand",
+     .bubble = "near 0 of the longest rank span, for m >= 2p",
+     .memory = "min(2p, m)",
+     .source = "the heuristic of Zero Bubble, arXiv 2401.10241, section 3.1",
+     .stages_per_rank = One,
+     .generate =
+         [](const Shape& s) { return Zb2p(EqualCosts(s.ranks, s.micro_batches)).ToOrders(); },
+     .refuse = AnyShape,
+     .note = NoNote,
+     .closed_form = NoForm,
+     .generate_for = Zb2p},
     {.name = "interleaved-zb",
      .placement = "looped",
      .constraint = "m divisible by max(1, m div p), or --group G",
@@ -218,6 +261,21 @@ constexpr std::array<ScheduleInfo, 11> kSchedules = {{
      .refuse = AnyShape,
      .note = NoNote,
      .closed_form = ZbVForm},
+    {.name = "zb-v-auto",
+     .placement = "V",
+     .constraint = "none; made for the costs at hand",
+     .bubble = "at most zb-v's of the longest rank span, nearly always",
+     .memory = "p",
+     .source = "the heuristic of ZB-V, arXiv 2401.10241, section 6",
+     .stages_per_rank = Two,
+     .generate =
+         [](const Shape& s) {
+           return ZbVAuto(EqualCosts(2 * s.ranks, s.micro_batches)).ToOrders();
+         },
+     .refuse = AnyShape,
+     .note = NoNote,
+     .closed_form = NoForm,
+     .generate_for = ZbVAuto},
     {.name = "v-half",
      .placement = "V",
      .constraint = "p <= 512",
@@ -301,6 +359,15 @@ Schedule ScheduleInfo::Make(const Shape& shape) const {
   } catch (const InputError& error) {
     throw InputError(error.problem(), AnotherGroup(*this, shape));
   }
+}
+
+Schedule ScheduleInfo::Make(const Shape& shape, const Costs& costs) const {
+  if (generate_for == nullptr) return Make(shape);
+  if (std::optional<InputError> refusal = Refusal(shape)) throw *refusal;
+  SPIRITLEVEL_CHECK(costs.num_stages() == shape.ranks * stages_per_rank(shape) &&
+                        costs.num_micro_batches() == shape.micro_batches,
+                    "costs are for the shape");
+  return generate_for(costs);
 }
 
 std::span<const ScheduleInfo> AllSchedules() { return kSchedules; }

@@ -25,7 +25,7 @@ struct Shape {
 
 // What a formula says for equal stages and micro-batches; nothing where it does not hold.
 struct ClosedForm {
-  std::optional<TimeNs> makespan;            // without tail
+  std::optional<TimeNs> makespan;  // without tail
   std::optional<TimeNs> max_rank_span;
   // Most stage activations on the fullest rank, each held from the start of its F to the end of
   // its W or BW.
@@ -41,16 +41,22 @@ struct ScheduleInfo {
   std::string_view source;      // paper or program
 
   int (*stages_per_rank)(const Shape&);
-  Orders (*generate)(const Shape&);
+  Orders (*generate)(const Shape&);  // of an order that hangs on costs: for equal ones
   std::optional<InputError> (*refuse)(const Shape&);
   std::string (*note)(const Shape&);
   ClosedForm (*closed_form)(const Shape&, const StageCost&, TimeNs transfer);
+  // Of the automatic schedulers, whose order hangs on what each stage costs; else null.
+  Schedule (*generate_for)(const Costs&) = nullptr;
+
+  bool hangs_on_costs() const { return generate_for != nullptr; }
 
   // Why it cannot run on this shape, and what would; nothing if it can.
   std::optional<InputError> Refusal(const Shape& shape) const { return refuse(shape); }
 
   // Throws Refusal(), or the Schedule's own InputError (an order that deadlocks).
   Schedule Make(const Shape& shape) const;
+  // The same for these costs, where the order hangs on them.
+  Schedule Make(const Shape& shape, const Costs& costs) const;
 
   // What a user of a shape it can run should know, e.g. that a runtime refuses it; often empty.
   std::string Note(const Shape& shape) const { return note(shape); }

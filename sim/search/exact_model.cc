@@ -160,9 +160,10 @@ void ExactModel::AddEdgesFromAlike(int stage, int micro_batch) {
   for (int i = previous_alike_[static_cast<size_t>(micro_batch)]; i >= 0;
        i = previous_alike_[static_cast<size_t>(i)]) {
     if (queue == 0) {
-      for (const Kind kind : {kF, kB, kW}) {
-        AddEdge(Id(stage, i, kind), Id(stage, micro_batch, kind), 0);
-      }
+      AddEdge(Id(stage, i, kF), Id(stage, micro_batch, kF), 0);
+      AddEdge(Id(stage, i, kB), Id(stage, micro_batch, kB), 0);
+      // Of a fused backward W stays with its B: AddFusionRows().
+      if (!MayFuse(stage, i)) AddEdge(Id(stage, i, kW), Id(stage, micro_batch, kW), 0);
     }
     if (busy == 0) return;
     queue += busy;
@@ -220,10 +221,21 @@ void ExactModel::Imply() {
   }
 }
 
+// Where it takes less time than B and W, or may need less memory.
+bool ExactModel::MayFuse(int stage, int micro_batch) const {
+  const StageCost& c = problem_.costs->of(stage, micro_batch);
+  const auto transient = [&](Pass pass) { return c.transient[static_cast<size_t>(pass)]; };
+  return c.fused_backward < c.input_grad + c.weight_grad + problem_.costs->common().launch ||
+         c.weight_state > c.activation || transient(Pass::kB) + transient(Pass::kW) > 0;
+}
+
 // Where all micro-batches are alike, each rank's first op is known, and so is its start, since ops
 // start as early as they can. Else it may start at will, which only lowers the program's optimum.
 bool ExactModel::FirstOpsAreFixed() const {
-  return exact_unit_ && previous_alike_.back() == micro_batches_ - 2;
+  for (int i = 0; i < micro_batches_; ++i) {
+    if (previous_alike_[static_cast<size_t>(i)] != i - 1) return false;
+  }
+  return exact_unit_;
 }
 
 void ExactModel::AddColumns(TimeNs value, TimeNs bound) {
@@ -260,14 +272,7 @@ void ExactModel::AddColumns(TimeNs value, TimeNs bound) {
   }
   for (int stage = 0; stage < problem_.placement.num_stages(); ++stage) {
     for (int i = 0; i < micro_batches_; ++i) {
-      const Node& b = nodes_[static_cast<size_t>(Id(stage, i, kB))];
-      const Node& w = nodes_[static_cast<size_t>(Id(stage, i, kW))];
-      const StageCost& c = CostOf(b);
-      const bool for_memory =
-          c.weight_state > c.activation ||
-          c.transient[static_cast<size_t>(Pass::kB)] + c.transient[static_cast<size_t>(Pass::kW)] >
-              0;
-      const bool useful = for_memory || b.fused < b.duration + w.duration;
+      const bool useful = MayFuse(stage, i);
       fused_.push_back(useful ? program_.AddColumn({.upper = 1, .integer = true}) : -1);
       choices_ += useful;
     }
@@ -355,6 +360,15 @@ void ExactModel::AddFusionRows(int rank) {
           .Add(1, Before(w, other))
           .Finish(&program_);
     }
+    // Of those alike that are not fused, W's run in the order of their B's.
+    for (int i = previous_alike_[static_cast<size_t>(node.micro_batch)]; i >= 0;
+         i = previous_alike_[static_cast<size_t>(i)]) {
+      RowBuilder()
+          .Add(-1)
+          .Add(1, FusedColumn(node))
+          .Add(1, Before(Id(node.stage, i, kW), w))
+          .Finish(&program_);
+    }
   }
 }
 
@@ -374,11 +388,10 @@ void ExactModel::AddMemoryRows(int rank) {
     if (node.kind == kF) {
       row.Add(-static_cast<double>(c.activation) - transient(Pass::kF));
     } else {
-      const double split =
-          node.kind == kB
-              ? double(std::max<Bytes>(0, c.weight_state - c.activation)) + transient(Pass::kB)
-              : transient(Pass::kW);
-      const double as_one = node.kind == kB ? transient(Pass::kBW) : 0;
+      const auto more = static_cast<double>(std::max<Bytes>(0, c.weight_state - c.activation));
+      const double split = node.kind == kB ? more + transient(Pass::kB) : transient(Pass::kW);
+      // Between the halves of a fused backward there is no instant at which what W needs is held.
+      const double as_one = node.kind == kB ? transient(Pass::kBW) : -more;
       if (split <= 0 && (fused < 0 || as_one <= 0)) continue;  // it only gives back
       row.Add(-split);
       if (fused >= 0) row.Add(split - as_one, fused);
@@ -409,9 +422,12 @@ void ExactModel::AddObjectiveRows(int rank) {
     RowBuilder before;
     RowBuilder behind;
     before.Add(1, node.start).Add(-1, first);
-    behind.Add(1, program_.objective).Add(-1, node.start).Add(-1, DurationOf(node));
-    behind.Add(-static_cast<double>(optimizer));
+    behind.Add(1, program_.objective).Add(-1, node.start).Add(-static_cast<double>(optimizer));
     if (span) behind.Add(1, first);
+    RowBuilder end = behind;
+    end.Add(-1, DurationOf(node)).Finish(&program_);
+    // Of a B, the least: where it is fused, its W is in it and counted below.
+    behind.Add(-1, node.kind == kB ? Linear{.constant = double(node.least)} : DurationOf(node));
     for (const int other : ids) {
       if (other == id) continue;
       const auto least = static_cast<double>(nodes_[static_cast<size_t>(other)].least);

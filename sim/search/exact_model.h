@@ -79,6 +79,7 @@ class ExactModel {
   void AddEdge(int before, int after, int64_t delay);
   void AddEdgesFromAlike(int stage, int micro_batch);
   bool FirstOpsAreFixed() const;
+  bool MayFuse(int stage, int micro_batch) const;
   int64_t Units(TimeNs time) const { return time / unit_; }
   int64_t Hop(int stage) const;  // between it and the next
 

@@ -32,17 +32,23 @@ std::vector<std::vector<int>> ExactModel::NodesOf(const Orders& orders) {
       const auto member = [&](size_t k) { return members[static_cast<size_t>(of)].at(k); };
       if (op.pass == Pass::kF) {
         ids.push_back(Id(op.stage, member(next(kF)), kF));
-      } else if (op.pass == Pass::kW) {
-        ids.push_back(Id(op.stage, split[{op.stage, of}].at(next(kW)), kW));
-      } else {
+        continue;
+      }
+      const bool may_fuse = MayFuse(op.stage, of);
+      if (op.pass != Pass::kW) {
         const int i = member(next(kB));
         ids.push_back(Id(op.stage, i, kB));
-        const int column = FusedColumn(nodes_[static_cast<size_t>(ids.back())]);
-        const bool fused = op.pass == Pass::kBW;
-        if (column >= 0) start_[static_cast<size_t>(column)] = fused;
-        // Where fusing is of no use, B and W one after the other take no longer.
-        if (fused) ids.push_back(Id(op.stage, i, kW));
-        if (!fused) split[{op.stage, of}].push_back(i);
+        const bool fused = op.pass == Pass::kBW && may_fuse;
+        if (fused) {
+          start_[static_cast<size_t>(FusedColumn(nodes_[size_t(ids.back())]))] = 1;
+          ids.push_back(Id(op.stage, i, kW));
+        } else {
+          split[{op.stage, of}].push_back(i);
+        }
+      }
+      // Where fusing is of no use, B and W one after the other take no longer than BW.
+      if (op.pass == Pass::kW || (op.pass == Pass::kBW && !may_fuse)) {
+        ids.push_back(Id(op.stage, split[{op.stage, of}].at(next(kW)), kW));
       }
     }
   }

@@ -30,9 +30,11 @@ class BruteForce {
     for (int r = 0; r < ranks(); ++r) room_.push_back(problem.room(r));
   }
 
-  // The least objective (span or makespan) below `limit`; kNever if there is none.
-  TimeNs Solve(TimeNs limit = kNever) {
+  // The least objective (span or makespan) below `limit`; kNever if there is none. Says nothing
+  // where it gave_up().
+  TimeNs Solve(TimeNs limit = kNever, size_t most_states = 20'000'000) {
     best_ = limit;
+    most_states_ = most_states;
     found_ = false;
     const auto places = static_cast<size_t>(stages_ * micro_batches_);
     State s{.done = std::vector<char>(places, 0),
@@ -55,6 +57,8 @@ class BruteForce {
     Visit(s);
     return found_ ? best_ : kNever;
   }
+
+  bool gave_up() const { return seen_.size() >= most_states_; }
 
  private:
   struct Rank {
@@ -106,6 +110,7 @@ class BruteForce {
   }
 
   void Visit(const State& s) {
+    if (gave_up()) return;
     int next = -1;
     TimeNs now = kNever;
     for (int r = 0; r < ranks(); ++r) {
@@ -320,6 +325,7 @@ class BruteForce {
   std::vector<Bytes> room_;
   TimeNs best_ = kNever;
   bool found_ = false;
+  size_t most_states_ = 0;
   std::unordered_map<std::string, TimeNs> seen_;
 };
 

@@ -98,8 +98,8 @@ TEST(CheckTimelineMemory, TheFirstOffenceOfEachRankIsNamedWithOpBytesAndCategory
   const std::vector<Finding> findings = CheckTimeline(events, 109);
   ASSERT_EQ(findings.size(), 2u) << Words(findings);
   EXPECT_EQ(findings[0].what,
-            "rank 0: 0F0 of iteration 0 brings live memory to 110 bytes, over the limit of 109; "
-            "the largest part is parameters, 100 bytes");
+            "rank 0: 0F0 of iteration 0 brings live memory to 110 B (110 bytes), over the limit of "
+            "109 B; the largest part is parameters, 100 B");
   EXPECT_THAT(findings[1].what, HasSubstr("rank 1: 1F0 of iteration 0 brings live memory to 110"));
 }
 

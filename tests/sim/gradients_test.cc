@@ -80,8 +80,28 @@ TEST(Buckets, AreFullSoonerWhereWsAreGroupedByBucket) {
   EXPECT_EQ(Words(CheckTimeline(events, std::nullopt)), "");
 }
 
-// C31: the reduction of delayed W's cannot overlap before the last W. 1F1B's BW's and ZB-H1's W's
-// end at different times on each rank, and each rank reduces behind its own.
+// C31: the sum of delayed W's cannot start before the last W. Under 1F1B the last ranks are done
+// early and hide their sums behind the first; under ZB-H1 W's end everywhere at the very end.
+TEST(Buckets, C31OfDelayedWsAreSummedBehindTheLastW) {
+  const StageCost cost = SumOfParts(10, 10, 10);
+  const GradientSums sums = Buckets(4, {{.share = 1, .sum = {.duration = 30}}});
+  for (const char* name : {"1f1b", "zb-h1"}) {
+    const Schedule schedule = Make(name, 4, 8);
+    const auto events = EventsOf(schedule, WithSums(schedule, cost, sums), {.tail = Tail::kNoTail});
+    std::map<int, TimeNs> last_op;
+    for (const Event& e : events) {
+      if (RunsOps(e.kind)) last_op[e.rank] = std::max(last_op[e.rank], e.end);
+    }
+    for (const Event& e : events) {
+      if (e.kind == NodeKind::kBucketSum) {
+        EXPECT_EQ(e.start, last_op[e.rank]) << name;
+      }
+    }
+    EXPECT_EQ(last_op[3], 270) << name;
+    EXPECT_EQ(last_op[0], std::string_view(name) == "1f1b" ? 330 : 270) << name;
+  }
+}
+
 TEST(Buckets, OfAFusedBackwardAreFilledAsItRuns) {
   const Schedule schedule = Schedule::Parse("0F0 0BW0\n");
   const Costs costs = WithSums(schedule, SumOfParts(10, 12, 12), Buckets(1, kThree));

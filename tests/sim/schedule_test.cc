@@ -104,12 +104,12 @@ TEST(Schedule, NamesWhatItCannotRead) {
   EXPECT_THAT(error("0F-1"), HasSubstr("a micro-batch number"));
 }
 
-TEST(Catalog, HasTheElevenNames) {
+TEST(Catalog, HasTheFourteenNames) {
   std::vector<std::string_view> names;
   for (const ScheduleInfo& info : AllSchedules()) names.push_back(info.name);
   EXPECT_THAT(names, testing::ElementsAre("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2",
-                                          "interleaved-zb", "zb-v", "v-half", "v-min", "dualpipe",
-                                          "dualpipe-v"));
+                                          "zb-1p", "zb-2p", "interleaved-zb", "zb-v", "zb-v-auto",
+                                          "v-half", "v-min", "dualpipe", "dualpipe-v"));
 }
 
 TEST(Catalog, AMisspeltNameGetsTheNearestFirst) {

@@ -134,6 +134,19 @@ TEST(Event, ReadyIsWhenTheLastInputIsThereAndIssueWhenTheLaneIsFreeToo) {
 }
 
 // C26: where W needs more than B frees, memory rises when B starts.
+// C26: a ZB-H2 rank keeps up to 2 p - 1 activations, and where B adds, its peak is above twice
+// 1F1B's.
+TEST(Memory, C26WhereBAddsZbH2TakesMoreThanTwice1F1B) {
+  const auto peak = [](const char* name, Bytes weight_state) {
+    const Schedule schedule = Make(name, 4, 16);
+    const Summary summary = SumUp(schedule, SumOfParts(10, 10, 10, 100, weight_state));
+    return *std::max_element(summary.peak_activation_bytes.begin(),
+                             summary.peak_activation_bytes.end());
+  };
+  EXPECT_LT(peak("zb-h2", 60), 2 * peak("1f1b", 60));
+  EXPECT_GT(peak("zb-h2", 130), 2 * peak("1f1b", 130));
+}
+
 TEST(Memory, BMayAddInsteadOfFree) {
   const Schedule s = Schedule::Parse("0F0 0B0 0W0");
   const StageCost cost{.forward = 1,
