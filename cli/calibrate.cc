@@ -1,8 +1,6 @@
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -16,32 +14,11 @@
 #include "calibrate/profile_file.h"
 #include "calibrate/table.h"
 #include "cli/commands.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 
 namespace spiritlevel {
 namespace {
-
-// The only thing a signal handler can reach.
-std::atomic<bool> interrupted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-// While it lives, the first ctrl-C asks for an end and the second one is one.
-class OnInterrupt {
- public:
-  OnInterrupt() {
-    interrupted = false;
-    struct sigaction action {};
-    action.sa_handler = [](int) { interrupted = true; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-    ::sigaction(SIGINT, &action, &before_);
-  }
-  ~OnInterrupt() { ::sigaction(SIGINT, &before_, nullptr); }
-  OnInterrupt(const OnInterrupt&) = delete;
-  OnInterrupt& operator=(const OnInterrupt&) = delete;
-
- private:
-  struct sigaction before_ {};
-};
 
 // One line, rewritten; nothing where standard error is no terminal.
 class ProgressLine {

@@ -3,15 +3,18 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 namespace spiritlevel {
 
-void AddCompare(CLI::App& app);
-void AddSimulate(CLI::App& app);
+// `command_line` is what a page says that it was made with.
+void AddCompare(CLI::App& app, const std::string& command_line);
+void AddSimulate(CLI::App& app, const std::string& command_line);
 void AddCheck(CLI::App& app);
 void AddExport(CLI::App& app);
 void AddModel(CLI::App& app);
 void AddCalibrate(CLI::App& app);
 void AddSchedules(CLI::App& app);
+void AddSearch(CLI::App& app);
 
 }  // namespace spiritlevel

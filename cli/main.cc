@@ -3,9 +3,11 @@
 // Exit status: 0 done; 2 the input is wrong, and the message says where and what would be right;
 // 70 we are wrong, and the message names the invariant.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <sstream>
@@ -14,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/utf8.h"
+#include "base/words.h"
 #include "cli/commands.h"
 #include "cli/output.h"
 
@@ -34,6 +37,81 @@ void RefuseUnknownCommand(const CLI::App& app, int argc, char** argv) {
                                 fmt::format("there are {}", fmt::join(names, ", ")));
 }
 
+// As it can be typed again: without the place of the program, quoted where a shell needs it.
+std::string CommandLine(int argc, char** argv) {
+  std::string line = "spiritlevel";
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool plain = !word.empty() && word.find_first_not_of(
+                                            "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                            "0123456789-_=+,./:@%") == std::string::npos;
+    if (plain) {
+      line += ' ' + word;
+      continue;
+    }
+    line += " '";
+    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += '\'';
+  }
+  return line;
+}
+
+// "--trace" of "--trace=FILE".
+std::string FlagOf(const std::string& word) { return word.substr(0, word.find('=')); }
+
+std::vector<std::string> FlagsOf(const CLI::App& command) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  }
+  return flags;
+}
+
+std::string OwnersOf(const CLI::App& app, const std::string& flag) {
+  std::vector<std::string> owners;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::vector<std::string> flags = FlagsOf(*sub);
+    if (std::find(flags.begin(), flags.end(), flag) != flags.end()) {
+      owners.push_back(sub->get_name());
+    }
+  }
+  return fmt::format("{}", fmt::join(owners, ", "));
+}
+
+std::string NearestFlag(const CLI::App& command, const std::string& flag) {
+  std::vector<std::string> flags = FlagsOf(command);
+  const auto nearer = [&](const std::string& a, const std::string& b) {
+    return spiritlevel::EditDistance(flag, a) < spiritlevel::EditDistance(flag, b);
+  };
+  return *std::min_element(flags.begin(), flags.end(), nearer);  // every command has --help
+}
+
+// What CLI11 found no place for: the first flag among it, or the first word.
+spiritlevel::InputError Unexpected(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  const CLI::App& command = chosen.empty() ? app : *chosen.front();
+  const std::vector<std::string> extras = app.remaining(/*recurse=*/true);
+  const std::string help = fmt::format("`spiritlevel {}--help` lists the options",
+                                       chosen.empty() ? "" : command.get_name() + " ");
+  const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& word) {
+    return word.size() > 1 && word.starts_with('-');
+  });
+  if (flag == extras.end()) {
+    return spiritlevel::InputError(
+        fmt::format("{}: \"{}\" is one word too many", command.get_name(),
+                    extras.empty() ? "" : extras.front()),
+        help);
+  }
+  const std::string name = FlagOf(*flag);
+  if (const std::string owners = OwnersOf(app, name); !owners.empty()) {
+    return spiritlevel::InputError(
+        fmt::format("{}: {} belongs to {}", command.get_name(), name, owners), help);
+  }
+  return spiritlevel::InputError(
+      fmt::format("{}: there is no {}", command.get_name(), name),
+      fmt::format("did you mean {}? {}", NearestFlag(command, name), help));
+}
+
 int Run(int argc, char** argv) {
   CLI::App app{
       "Spiritlevel reads the bubble of a training pipeline before anybody rents the GPUs:\n"
@@ -43,13 +121,15 @@ int Run(int argc, char** argv) {
   app.set_version_flag("--version", "spiritlevel " SPIRITLEVEL_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
-  spiritlevel::AddCompare(app);
-  spiritlevel::AddSimulate(app);
+  const std::string command_line = CommandLine(argc, argv);
+  spiritlevel::AddCompare(app, command_line);
+  spiritlevel::AddSimulate(app, command_line);
   spiritlevel::AddSchedules(app);
   spiritlevel::AddCheck(app);
   spiritlevel::AddExport(app);
   spiritlevel::AddModel(app);
   spiritlevel::AddCalibrate(app);
+  spiritlevel::AddSearch(app);
   RefuseUnknownCommand(app, argc, argv);
   try {
     app.parse(argc, argv);
@@ -59,6 +139,8 @@ int Run(int argc, char** argv) {
     app.exit(e, text, text);
     spiritlevel::Print(text.str());
     return 0;
+  } catch (const CLI::ExtrasError&) {
+    throw Unexpected(app);
   } catch (const CLI::ParseError& e) {
     std::ostringstream text;
     app.exit(e, text, text);

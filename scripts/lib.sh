@@ -5,11 +5,15 @@
 
 # What the program itself is built with.
 BUILD_PACKAGES=(g++ cmake ninja-build libprotobuf-dev protobuf-compiler libboost-graph-dev
-                nlohmann-json3-dev libcli11-dev libfmt-dev libopenblas-dev libeigen3-dev)
+                nlohmann-json3-dev libcli11-dev libfmt-dev libopenblas-dev libeigen3-dev
+                coinor-libcbc-dev)
 
 # What else the tests and benchmarks need; python3 sums up test results and is the benchmarks'
 # plain loop to compare with.
 TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev python3)
+# The report's page is tested in a real browser, which Debian has as a package (some 80 MB to fetch).
+# Ubuntu's is an empty one; there the test runs where a Chromium was installed by hand.
+if grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then TEST_PACKAGES+=(chromium); fi
 
 say() { printf '%s\n' "$*"; }
 

@@ -29,11 +29,9 @@ std::string NameOf(const Event& sum) {
 }  // namespace
 
 TimeNs GradientChecker::Filled::Of(int32_t bucket) const {
-  TimeNs end = whole_ops;
-  for (const auto& [number, filled] : buckets) {
-    if (bucket == kNone || number == bucket) end = std::max(end, filled);
-  }
-  return end;
+  if (bucket == kNone) return std::max(whole_ops, last_part);
+  const auto found = buckets.find(bucket);
+  return found == buckets.end() ? whole_ops : std::max(whole_ops, found->second);
 }
 
 void GradientChecker::AddNode(const Event& node, FindingList& findings) {
@@ -53,6 +51,7 @@ void GradientChecker::AddNode(const Event& node, FindingList& findings) {
       return;
     }
     filled.parts = std::max(filled.parts, node.part.count);
+    filled.last_part = std::max(filled.last_part, node.end);
     TimeNs& end = filled.buckets[node.gradient_bucket];
     end = std::max(end, node.end);
   };

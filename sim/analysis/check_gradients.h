@@ -37,7 +37,8 @@ class GradientChecker {
 
   // When what adds to a stage's gradients has ended.
   struct Filled {
-    TimeNs whole_ops = 0;               // those that fill all buckets
+    TimeNs whole_ops = 0;  // those that fill all buckets
+    TimeNs last_part = 0;
     std::map<int32_t, TimeNs> buckets;  // parts, by bucket
     TimeNs Of(int32_t bucket) const;    // kNone: of all
     int32_t parts = 1;

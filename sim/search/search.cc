@@ -15,6 +15,7 @@
 #include "sim/evaluate.h"
 #include "sim/schedule.h"
 #include "sim/search/anneal.h"
+#include "sim/search/bound.h"
 #include "sim/search/explore.h"
 
 namespace spiritlevel {
@@ -69,17 +70,42 @@ bool FusesForFree(const SearchProblem& problem, int stage) {
   return true;
 }
 
-// Micro-batch by micro-batch: if anything runs, this does.
+// How one micro-batch goes back through a rank's chunks in the least memory: as one op where that
+// fits, else as two with the W as soon as it can.
+void AddFrugalBackwards(const SearchProblem& problem, int rank, int micro_batch,
+                        std::vector<Turn>* turns) {
+  const Placement& placement = problem.placement;
+  const auto cost_of = [&](int chunk) -> const StageCost& {
+    return problem.costs->of(placement.stage_of(rank, chunk), micro_batch);
+  };
+  const Bytes room = problem.room(rank);
+  Bytes live = 0;
+  for (int c = 0; c < placement.stages_per_rank; ++c) live += cost_of(c).activation;
+  for (int c = placement.stages_per_rank; c-- > 0;) {
+    const bool fused = live <= room - cost_of(c).transient[static_cast<size_t>(Pass::kBW)];
+    turns->push_back(MakeTurn(c, fused ? TurnKind::kBW : TurnKind::kB));
+    if (!fused) turns->push_back(kTurnW);
+    live -= cost_of(c).activation;
+  }
+}
+
+// Micro-batch by micro-batch: if anything runs, one of these does. `backward` kW: in whichever form
+// fits.
 Plan SerialPlan(const SearchProblem& problem, TurnKind backward) {
   const Placement& placement = problem.placement;
   Plan plan{.order = std::vector<int32_t>(static_cast<size_t>(problem.micro_batches())),
             .turns = std::vector<std::vector<Turn>>(static_cast<size_t>(placement.ranks)),
             .gap_permille = std::vector<int32_t>(static_cast<size_t>(placement.ranks), 0)};
   std::iota(plan.order.begin(), plan.order.end(), 0);
-  for (std::vector<Turn>& turns : plan.turns) {
+  for (int rank = 0; rank < placement.ranks; ++rank) {
+    std::vector<Turn>& turns = plan.turns[static_cast<size_t>(rank)];
     for (int i = 0; i < problem.micro_batches(); ++i) {
       for (int c = 0; c < placement.stages_per_rank; ++c) {
         turns.push_back(MakeTurn(c, TurnKind::kF));
+      }
+      if (backward == TurnKind::kW) {
+        AddFrugalBackwards(problem, rank, i, &turns);
+        continue;
       }
       for (int c = placement.stages_per_rank; c-- > 0;) turns.push_back(MakeTurn(c, backward));
     }
@@ -127,7 +153,7 @@ class Island {
   }
 
   void OfferSeeds() {
-    for (const TurnKind kind : {TurnKind::kB, TurnKind::kBW}) {
+    for (const TurnKind kind : {TurnKind::kB, TurnKind::kBW, TurnKind::kW}) {
       explorer_.Offer(SerialPlan(problem_, kind));
     }
     for (const Orders& orders : options_.seeds) {
@@ -242,51 +268,10 @@ void CheckProblem(const SearchProblem& problem) {
         fmt::format("{} stages a rank are more than a search looks at", placement.stages_per_rank),
         fmt::format("use at most {}", kMaxSearchedChunks));
   }
-  for (int rank = 0; rank < placement.ranks; ++rank) {
-    const Bytes least = LeastLimit(problem, rank);
-    const Bytes limit = problem.limits[static_cast<size_t>(rank)];
-    if (limit >= least) continue;
-    throw InputError(
-        fmt::format("rank {} cannot hold a single micro-batch in {}", rank, FormatBytes(limit)),
-        fmt::format("the least limit under which any order runs there is {} ({} bytes)",
-                    FormatBytes(least), least));
-  }
+  RequireFeasible(problem);
 }
 
 }  // namespace
-
-Bytes LeastLimit(const SearchProblem& problem, int rank) {
-  const Placement& placement = problem.placement;
-  const Costs& costs = *problem.costs;
-  const auto peak_with = [&](int micro_batch) {
-    Bytes live = 0;
-    Bytes peak = 0;
-    for (int chunk = 0; chunk < placement.stages_per_rank; ++chunk) {
-      const StageCost& c = costs.of(placement.stage_of(rank, chunk), micro_batch);
-      live += c.activation;
-      peak = std::max(peak, live + c.transient[static_cast<size_t>(Pass::kF)]);
-    }
-    for (int chunk = placement.stages_per_rank; chunk-- > 0;) {
-      const StageCost& c = costs.of(placement.stage_of(rank, chunk), micro_batch);
-      const auto transient = [&](Pass pass) { return c.transient[static_cast<size_t>(pass)]; };
-      const Bytes split =
-          std::max(std::max<Bytes>(0, c.weight_state - c.activation) + transient(Pass::kB),
-                   c.weight_state - c.activation + transient(Pass::kW));
-      peak = std::max(peak, live + std::min(split, transient(Pass::kBW)));
-      live -= c.activation;
-    }
-    return peak;
-  };
-  Bytes most = 0;
-  for (int i = 0; i < (costs.varies_by_micro_batch() ? costs.num_micro_batches() : 1); ++i) {
-    most = std::max(most, peak_with(i));
-  }
-  std::vector<int> stages;
-  for (int chunk = 0; chunk < placement.stages_per_rank; ++chunk) {
-    stages.push_back(placement.stage_of(rank, chunk));
-  }
-  return most + Total(costs.static_memory(stages, placement.ranks));
-}
 
 SearchAnswer Search(const SearchProblem& problem, const SearchOptions& options) {
   CheckProblem(problem);

@@ -44,7 +44,4 @@ struct SearchAnswer {
 // that can, and where there are more chunks on a rank than it looks at.
 SearchAnswer Search(const SearchProblem& problem, const SearchOptions& options);
 
-// The least limit of a rank's live memory under which any order runs: one micro-batch at a time.
-Bytes LeastLimit(const SearchProblem& problem, int rank);
-
 }  // namespace spiritlevel

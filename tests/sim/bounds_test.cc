@@ -8,6 +8,8 @@
 
 #include "base/check.h"
 #include "sim/search/bound.h"
+#include "sim/search/bound_rank.h"
+#include "sim/search/zb_v_heuristic.h"
 #include "tests/sim/profiled_settings.h"
 #include "tests/sim/random_problem.h"
 #include "tests/sim/run.h"
@@ -105,6 +107,33 @@ TEST(Bounds, OfTheVPlacementMeetOrdersThatAreKnown) {
     const Profiled p(setting, 2, known.limit * setting.ranks);
     EXPECT_NEAR(p.BubbleRate(LowerBound(p.problem).value), known.bubble_rate, 5.1e-5)
         << setting.model << " limit " << known.limit << "p";
+  }
+}
+
+TEST(Bounds, ProveTheAutomaticZbVOptimalAtOneActivationPerRank) {
+  for (const ProfiledSetting& setting : kProfiledSettings) {
+    const Profiled p(setting, 2, setting.ranks);
+    const TimeNs span = Evaluator(p.costs).Evaluate(ZbVAuto(p.costs), Tail::kBarrier).max_rank_span;
+    EXPECT_TRUE(Certify(p.problem, span).proved_optimal)
+        << setting.model << " m=" << setting.micro_batches << ": " << span;
+  }
+}
+
+// Where there is no time for the thorough form.
+TEST(Bounds, TheRoughFormIsNeverAboveTheThoroughOne) {
+  for (unsigned seed = 1; seed <= 2000; ++seed) {
+    RandomProblem random(seed);
+    const OwnedProblem owned = random.MakeProblem(6, 40);
+    const SearchProblem problem = owned.As(Objective::kSpan, Tail::kBarrier);
+    const std::vector<Path> paths = PathsOf(problem);
+    for (int rank = 0; rank < problem.placement.ranks; ++rank) {
+      const RankItems items = ItemsOf(problem, paths, rank);
+      const RankBound rough = BoundOf(items, /*thorough=*/false);
+      const RankBound thorough = BoundOf(items, /*thorough=*/true);
+      EXPECT_LE(rough.span, thorough.span) << "seed " << seed << " rank " << rank;
+      EXPECT_LE(rough.to_last_backward, thorough.to_last_backward) << "seed " << seed;
+      EXPECT_GE(rough.span, items.work());
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "sim/analysis/check_schedule.h"
+#include "sim/search/bound.h"
 #include "sim/search/decoder.h"
 #include "sim/search/explore.h"
 #include "sim/search/policy.h"
@@ -99,7 +100,8 @@ class RandomWorld {
     world.problem.tail = Below(2) == 0 ? Tail::kBarrier : Tail::kNoTail;
     world.problem.limits.assign(static_cast<size_t>(world.placement.ranks), kNoLimit);
     for (int rank = 0; rank < world.placement.ranks; ++rank) {
-      world.problem.limits[static_cast<size_t>(rank)] = LeastLimit(world.problem, rank) + Below(60);
+      world.problem.limits[static_cast<size_t>(rank)] =
+          LeastFeasibleLimit(world.problem, rank) + Below(60);
     }
     return world;
   }
@@ -231,7 +233,7 @@ TEST(Search, RefusesALimitUnderWhichNothingRunsAndNamesTheLeastOne) {
   World world = UniformWorld({PlacementForm::kV, 4, 2}, 8, SumOfParts(1, 1, 1, 100, 30),
                              {.static_bytes = 1000}, 0);
   // Two chunks of one micro-batch, beside the parameters.
-  ASSERT_EQ(LeastLimit(world.problem, 2), 1200);
+  ASSERT_EQ(LeastFeasibleLimit(world.problem, 2), 1200);
   world.problem.limits.assign(4, 1200);
   EXPECT_NO_THROW(Search(world.problem, {.evaluations = 50, .threads = 1}));
   world.problem.limits[2] = 1199;
@@ -239,8 +241,8 @@ TEST(Search, RefusesALimitUnderWhichNothingRunsAndNamesTheLeastOne) {
     Search(world.problem, {.evaluations = 50, .threads = 1});
     ADD_FAILURE() << "a limit of one byte less is refused";
   } catch (const InputError& error) {
-    EXPECT_THAT(error.problem(), HasSubstr("rank 2 cannot hold a single micro-batch"));
-    EXPECT_THAT(error.way_out(), HasSubstr("1200 bytes"));
+    EXPECT_THAT(error.problem(), HasSubstr("no order fits into 1199 bytes on rank 2"));
+    EXPECT_THAT(error.way_out(), HasSubstr("needs 1200 bytes"));
   }
 }
 
