@@ -85,7 +85,7 @@ struct Calibration {
   int left_out = 0;      // planned shapes that there was no time for
   Samples launch;
   std::vector<PrimitiveResult> primitives;  // all of them, in their order
-  std::vector<Slowdown> slowdowns;          // the first is the profile's
+  std::vector<Slowdown> slowdowns;          // one for each KernelClass, in their order
   Validity validity;
 
   friend bool operator==(const Calibration&, const Calibration&) = default;

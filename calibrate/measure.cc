@@ -53,13 +53,15 @@ void SumUp(Samples* samples) {
   if (samples->median_ns <= 0) return;
   // Of quartiles, not of deviations from the median: where two samples in five are slow, half of
   // those deviations are still 0, and the median would pass for known.
-  constexpr double kSigmasOfIqr = 1.349;      // of a normal distribution
+  constexpr double kSigmasOfIqr = 1.349;      // of a normal distribution; half of it to each side
   constexpr double kMedianOverMean = 1.2533;  // its median scatters sqrt(pi / 2) times its mean
   constexpr double kTwoSided95 = 1.96;
   const double range = Quantile(samples->ns, 0.75) - samples->quiet_ns;
-  samples->spread = range / kSigmasOfIqr / samples->median_ns;
-  samples->interval = kTwoSided95 * kMedianOverMean * samples->spread /
-                      std::sqrt(static_cast<double>(samples->ns.size()));
+  const double sigma = range / kSigmasOfIqr / samples->median_ns;
+  samples->interval =
+      kTwoSided95 * kMedianOverMean * sigma / std::sqrt(static_cast<double>(samples->ns.size()));
+  const double quiet_range = samples->median_ns - samples->quiet_ns;
+  samples->spread = quiet_range / (kSigmasOfIqr / 2) / samples->median_ns;
 }
 
 Samples Measure(const std::function<Timing(int repeats)>& run, const StoppingRule& rule) {

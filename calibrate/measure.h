@@ -41,7 +41,9 @@ struct Samples {
   int disturbed = 0;
   double median_ns = 0;
   double quiet_ns = 0;  // the lower quartile: others' work only ever makes a sample longer
-  double spread = 0;    // interquartile range, scaled to a normal's sigma, over the median
+  // Of the quiet half: from the lower quartile to the median, scaled to a normal's sigma, over the
+  // median. The other half measures what else ran.
+  double spread = 0;
   double interval = 0;  // half width of the median's 95 % interval, over the median
   bool steady = false;  // false: the budget ended it
 

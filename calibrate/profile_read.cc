@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <system_error>
@@ -46,12 +47,7 @@ class Reader {
     if (!in.has_launch()) source_.Refuse("launch", "is missing", kMeasure);
     c.launch = Read("launch.samples", in.launch().samples());
     c.profile.launch_ns = Required("launch", "ns", in.launch().has_ns(), in.launch().ns());
-    c.profile.slowdown_all_cores =
-        Required("", "slowdown_all_cores", in.has_slowdown_all_cores(), in.slowdown_all_cores());
-    if (c.profile.slowdown_all_cores < 1) {
-      source_.Refuse("slowdown_all_cores", "is below 1",
-                     "kernels do not become faster when all ranks compute; use 1 or more");
-    }
+    c.profile.slowdown_all_cores = ReadFactors(in);
     ReadSlowdowns(in, &c);
     ReadPrimitives(in, &c);
     return c;
@@ -127,6 +123,32 @@ class Reader {
             .p50 = Number(way, "p50", in.p50()),
             .p90 = Number(way, "p90", in.p90()),
             .worst = Number(way, "worst", in.worst())};
+  }
+
+  // One that holds for all kernels, or one for each class of them.
+  std::array<double, kNumKernelClasses> ReadFactors(const pb::Profile& in) const {
+    if (!in.has_slowdown_by_class()) {
+      const double all =
+          Factor("", "slowdown_all_cores", in.has_slowdown_all_cores(), in.slowdown_all_cores());
+      return {all, all, all};
+    }
+    if (in.has_slowdown_all_cores()) {
+      source_.Refuse("slowdown_all_cores", "slowdown_by_class is there too",
+                     "keep one of the two: the first is one factor for all kernels");
+    }
+    const pb::SlowdownByClass& each = in.slowdown_by_class();
+    const auto of = [this](std::string_view field, bool there, double value) {
+      return Factor("slowdown_by_class", field, there, value);
+    };
+    return {of("product", each.has_product(), each.product()),
+            of("attention", each.has_attention(), each.attention()),
+            of("streaming", each.has_streaming(), each.streaming())};
+  }
+
+  double Factor(std::string_view parent, std::string_view field, bool there, double value) const {
+    if (Required(parent, field, there, value) >= 1) return value;
+    source_.Refuse(Way(parent, field), "is below 1",
+                   "kernels do not become faster when all ranks compute; use 1 or more");
   }
 
   void ReadSlowdowns(const pb::Profile& in, Calibration* c) const {

@@ -1,6 +1,8 @@
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <array>
+
 #include "base/check.h"
 #include "calibrate/profile_file.h"
 #include "proto/profile.pb.h"
@@ -115,6 +117,16 @@ void FillLaunch(const Calibration& c, pb::Launch* out) {
   Fill(c.launch, out->mutable_samples());
 }
 
+void Fill(const std::array<double, kNumKernelClasses>& slowdown, pb::SlowdownByClass* out) {
+  const auto of = [&slowdown](KernelClass c) { return slowdown[static_cast<size_t>(c)]; };
+  out->set_contains(
+      "how much longer a kernel takes while every other core runs the same; norm, activation, "
+      "embedding, loss and optimizer are streaming");
+  out->set_product(of(KernelClass::kProduct));
+  out->set_attention(of(KernelClass::kAttention));
+  out->set_streaming(of(KernelClass::kStreaming));
+}
+
 pb::Profile ToMessage(const Calibration& c) {
   pb::Profile out;
   out.set_device(c.profile.name);
@@ -128,7 +140,7 @@ pb::Profile ToMessage(const Calibration& c) {
   Fill(c.software, out.mutable_software());
   Fill(c.validity, out.mutable_validity());
   FillLaunch(c, out.mutable_launch());
-  out.set_slowdown_all_cores(c.profile.slowdown_all_cores);
+  Fill(c.profile.slowdown_all_cores, out.mutable_slowdown_by_class());
   for (const Slowdown& slowdown : c.slowdowns) {
     pb::Slowdown* const one = out.add_slowdown();
     one->set_what(slowdown.what);

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <vector>
 
 namespace spiritlevel {
 namespace {
@@ -33,10 +33,13 @@ std::string HeldOut(const Errors& errors) {
   return fmt::format("{:.1f} / {:.1f} %", Percent(errors.p50), Percent(errors.p90));
 }
 
-double WidestSpread(const PrimitiveResult& result) {
-  double widest = 0;
-  for (const Measurement& m : result.measurements) widest = std::max(widest, m.samples.spread);
-  return widest;
+// Of half of the shapes: one that somebody disturbed says nothing of the primitive. A typed-in
+// profile has none.
+std::string Spread(const PrimitiveResult& result) {
+  if (result.measurements.empty()) return "-";
+  std::vector<double> spreads;
+  for (const Measurement& m : result.measurements) spreads.push_back(m.samples.spread);
+  return fmt::format("{:.1f} %", Percent(Median(spreads)));
 }
 
 std::string Slowdowns(const Calibration& c) {
@@ -53,10 +56,10 @@ std::string CalibrationTable(const Calibration& c) {
   std::string text = fmt::format("{:<20}{:>7}{:>17}{:>12}{:>10}{:>18}\n", "primitive", "shapes",
                                  "speed when large", "base", "spread", "held out p50/p90");
   for (const PrimitiveResult& result : c.primitives) {
-    text += fmt::format("{:<20}{:>7}{:>17}{:>12}{:>8.1f} %{:>18}\n", InfoOf(result.primitive).name,
-                        result.measurements.size(), Speed(c.profile, result),
-                        Base(c.profile, result.primitive), Percent(WidestSpread(result)),
-                        HeldOut(result.held_out));
+    text +=
+        fmt::format("{:<20}{:>7}{:>17}{:>12}{:>10}{:>18}\n", InfoOf(result.primitive).name,
+                    result.measurements.size(), Speed(c.profile, result),
+                    Base(c.profile, result.primitive), Spread(result), HeldOut(result.held_out));
   }
   const Errors held_out = InTotal(c, /*held_out=*/true);
   text += fmt::format("{:<20}{:>7}{:>17}{:>12}{:>10}{:>18}\n", "in all",

@@ -92,6 +92,20 @@ void CheckFit(const SizeFit& fit, std::string_view what) {
   }
 }
 
+void Slow(double factor, LinearFit* line) {
+  line->base_ns *= factor;
+  line->per_unit_ns *= factor;
+}
+
+void Slow(double factor, RateCurve* curve) {
+  for (RateCurve::Point& point : curve->points) point.ns_per_unit *= factor;
+}
+
+void Slow(double factor, SizeFit* fit) {
+  Slow(factor, &fit->line);
+  Slow(factor, &fit->curve);
+}
+
 }  // namespace
 
 double PaddedFlops(const Gemm& gemm, const GemmPadding& padding) {
@@ -135,7 +149,30 @@ void CheckProfile(const DeviceProfile& p) {
   CheckNumber(p.launch_ns, "launch_ns");
   CheckNumber(p.transfer_latency_ns, "transfer_latency_ns");
   CheckNumber(p.transfer_ns_per_byte, "transfer_ns_per_byte");
-  CheckNumber(p.slowdown_all_cores, "slowdown_all_cores", 1);
+  for (int i = 0; i < kNumKernelClasses; ++i) {
+    CheckNumber(p.slowdown_all_cores[static_cast<size_t>(i)],
+                fmt::format("slowdown_all_cores of {}", Name(static_cast<KernelClass>(i))), 1);
+  }
+}
+
+DeviceProfile WhileAllCoresAreBusy(const DeviceProfile& profile) {
+  DeviceProfile busy = profile;
+  const auto of = [&profile](KernelClass c) {
+    return profile.slowdown_all_cores[static_cast<size_t>(c)];
+  };
+  for (RateCurve& curve : busy.gemm) Slow(of(KernelClass::kProduct), &curve);
+  for (SizeFit* const fit : {&busy.attention_forward, &busy.attention_backward}) {
+    Slow(of(KernelClass::kAttention), fit);
+  }
+  const double streaming = of(KernelClass::kStreaming);
+  for (SizeFit* const fit :
+       {&busy.norm_forward, &busy.norm_input_grad, &busy.norm_weight_grad, &busy.embedding_forward,
+        &busy.embedding_backward, &busy.elementwise, &busy.loss_forward, &busy.loss_backward}) {
+    Slow(streaming, fit);
+  }
+  Slow(streaming, &busy.optimizer);
+  busy.slowdown_all_cores = {1, 1, 1};
+  return busy;
 }
 
 double NanosecondsOf(const DeviceProfile& profile, const Kernel& kernel) {

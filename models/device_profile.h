@@ -1,7 +1,8 @@
 // DeviceProfile: how long the primitive kernels take on one device, as fitted by calibrate/.
 //
 // A value type; files and samples are calibrate's business. Every time is of one kernel by itself,
-// with the other cores idle; `slowdown_all_cores` says what is lost when they are not.
+// with the other cores idle; `slowdown_all_cores` says what is lost when they are not, and
+// WhileAllCoresAreBusy() takes it in.
 //
 //   TimeOf(profile, Gemm{.m = 512, .n = 1024, .k = 1024});
 #pragma once
@@ -93,14 +94,19 @@ struct DeviceProfile {
   double launch_ns = 0;            // of an op, once
   double transfer_latency_ns = 0;  // of a tensor from one rank to another
   double transfer_ns_per_byte = 0;
-  double slowdown_all_cores = 1;  // >= 1; factor on every kernel while all ranks compute
+  // By KernelClass, each >= 1: the factor on its kernels while all ranks compute.
+  std::array<double, kNumKernelClasses> slowdown_all_cores = {1, 1, 1};
 
   friend bool operator==(const DeviceProfile&, const DeviceProfile&) = default;
 };
 
 // Throws InputError, naming what, unless every number is finite and not negative, every curve has
-// ascending points and a rate above 0, and the slowdown is at least 1.
+// ascending points and a rate above 0, and each slow-down is at least 1.
 void CheckProfile(const DeviceProfile& profile);
+
+// The same device as it is for each of its ranks while all of them compute: every kernel takes its
+// class's factor longer, the optimizer step that of what streams. Launches and messages stay.
+DeviceProfile WhileAllCoresAreBusy(const DeviceProfile& profile);
 
 // Halves rounded up. The profile is a checked one.
 TimeNs TimeOf(const DeviceProfile& profile, const Kernel& kernel);

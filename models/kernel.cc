@@ -129,6 +129,24 @@ std::string_view Name(DType dtype) {
   return "";
 }
 
+std::string_view Name(KernelClass kernel_class) {
+  switch (kernel_class) {
+    case KernelClass::kProduct:
+      return "product";
+    case KernelClass::kAttention:
+      return "attention";
+    case KernelClass::kStreaming:
+      return "streaming";
+  }
+  return "";
+}
+
+KernelClass ClassOf(const Kernel& kernel) {
+  if (std::holds_alternative<Gemm>(kernel)) return KernelClass::kProduct;
+  if (std::holds_alternative<Attention>(kernel)) return KernelClass::kAttention;
+  return KernelClass::kStreaming;
+}
+
 Bytes SizeOf(DType dtype) { return dtype == DType::kFloat32 ? 4 : 2; }
 
 DType ParseDType(std::string_view name) {

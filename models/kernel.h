@@ -92,6 +92,14 @@ struct Loss {
 
 using Kernel = std::variant<Gemm, Attention, Norm, Elementwise, Embedding, Loss>;
 
+// What kernels lose where all cores compute follows from what they share: products little, what
+// streams through memory much.
+enum class KernelClass : uint8_t { kProduct, kAttention, kStreaming };
+inline constexpr int kNumKernelClasses = 3;
+
+std::string_view Name(KernelClass kernel_class);  // "product", "attention", "streaming"
+KernelClass ClassOf(const Kernel& kernel);        // all but Gemm and Attention stream
+
 // Multiplications and additions of the matrix products; 0 for kernels that have none. Attention
 // counts the pairs it needs under its mask; its backward twice its forward, since the products
 // that a kernel without a stored matrix computes again are part of its speed, not of the work.

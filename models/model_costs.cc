@@ -38,13 +38,9 @@ std::vector<StageBlocks> BlocksByStage(const ModelBlocks& model, const ModelRun&
   return stages;
 }
 
-double SlowdownOf(const ModelRun& run, const DeviceProfile& profile) {
-  return run.all_cores_busy ? profile.slowdown_all_cores : 1;
-}
-
-StageCost CostOf(const StageBlocks& stage, const DeviceProfile& profile, double slowdown) {
+StageCost CostOf(const StageBlocks& stage, const DeviceProfile& profile) {
   const auto time = [&](Pass pass, std::string_view name) {
-    return RoundedTime(slowdown * NanosecondsOf(profile, stage, pass), name);
+    return RoundedTime(NanosecondsOf(profile, stage, pass), name);
   };
   StageCost cost;
   cost.forward = time(Pass::kF, "F");
@@ -88,16 +84,14 @@ void AddMessages(const Architecture& a, const ModelRun& run, const DeviceProfile
 
 void AddStatic(const Architecture& a, const ModelRun& run, const LayersPerStage& layers,
                const DeviceProfile& profile, Costs::Common* common) {
-  const double slowdown = SlowdownOf(run, profile);
   constexpr std::string_view kStep = "the optimizer step";
   // Of a rank, and on top of it of each parameter that the rank holds.
   const double base = profile.optimizer.At(0);
   const auto step = [&](int64_t parameters) {
-    return RoundedTime(slowdown * (profile.optimizer.At(static_cast<double>(parameters)) - base),
-                       kStep);
+    return RoundedTime(profile.optimizer.At(static_cast<double>(parameters)) - base, kStep);
   };
   const ParameterCount count = CountParameters(a);
-  common->optimizer = RoundedTime(slowdown * base, kStep);
+  common->optimizer = RoundedTime(base, kStep);
   for (const StageParameters& stage : ParametersByStage(count, a.tied_embeddings, layers)) {
     common->static_by_stage.push_back(TrainingMemory(stage.total(), run.dtype));
     common->optimizer_by_stage.push_back(step(stage.total()));
@@ -107,7 +101,8 @@ void AddStatic(const Architecture& a, const ModelRun& run, const LayersPerStage&
   common->tied_optimizer = std::min(step(count.embedding), common->optimizer_by_stage.back());
 }
 
-void CheckRun(const ModelRun& run, const DeviceProfile& profile) {
+// As each rank of the run sees it. Throws InputError where the two do not fit.
+DeviceProfile ProfileOf(const ModelRun& run, const DeviceProfile& profile) {
   CheckProfile(profile);
   if (profile.dtype != run.dtype) {
     throw InputError(fmt::format("dtype: the profile was measured with {}, not {}",
@@ -119,6 +114,7 @@ void CheckRun(const ModelRun& run, const DeviceProfile& profile) {
                                  run.data_parallel, run.bucket_bytes),
                      "use 1 or more of both");
   }
+  return run.all_cores_busy ? WhileAllCoresAreBusy(profile) : profile;
 }
 
 // F, B and W of a layer on a stage of this kind, and of the ends.
@@ -187,12 +183,12 @@ LayersPerStage StagesOf(const Architecture& a, const ModelRun& run) {
 }
 
 LayersPerStage BalancedSplit(const Architecture& a, const ModelRun& run,
-                             const DeviceProfile& profile) {
-  CheckRun(run, profile);
+                             const DeviceProfile& measured, const StageGroups& groups) {
+  const DeviceProfile profile = ProfileOf(run, measured);
   const int stages = run.stages > 0 ? run.stages : run.ranks;
   CheckStageCount(a.layers, stages);
   const TimesOfSplits times(a, run, profile, RecomputeOf(run, static_cast<size_t>(stages)));
-  return StagesByTime(a.layers, stages, std::cref(times));
+  return StagesOnRanks(a.layers, stages, groups, std::cref(times));
 }
 
 Bytes StaticBytesOn(const Architecture& a, const ModelRun& run, std::span<const int> stages) {
@@ -220,18 +216,17 @@ std::vector<StageMemory> StageMemories(const Architecture& a, const ModelRun& ru
   return memories;
 }
 
-Costs CostsFromModel(const Architecture& a, const ModelRun& run, const DeviceProfile& profile) {
-  CheckRun(run, profile);
+Costs CostsFromModel(const Architecture& a, const ModelRun& run, const DeviceProfile& measured) {
+  const DeviceProfile profile = ProfileOf(run, measured);
   const LayersPerStage layers = StagesOf(a, run);
   const ModelBlocks model(a, run.shape());
   const std::vector<StageBlocks> stages = BlocksByStage(model, run, layers);
-  const double slowdown = SlowdownOf(run, profile);
   std::vector<StageCost> table;
-  for (const StageBlocks& stage : stages) table.push_back(CostOf(stage, profile, slowdown));
+  for (const StageBlocks& stage : stages) table.push_back(CostOf(stage, profile));
   Costs::Common common;
   AddMessages(a, run, profile, &common);
   AddStatic(a, run, layers, profile, &common);
-  common.gradients = SumsOf(a, run, stages, profile, slowdown);
+  common.gradients = SumsOf(a, run, stages, profile);
   return Costs(static_cast<int>(stages.size()), run.micro_batches, std::move(table), common);
 }
 

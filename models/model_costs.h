@@ -60,10 +60,11 @@ struct ModelRun {
 // Throws InputError for a run that the model cannot be cut into.
 LayersPerStage StagesOf(const Architecture& architecture, const ModelRun& run);
 
-// Whole layers, one at least on each of `run.stages` (or ranks), so that the slowest stage's F, B
-// and W, embedding and head included, take as little as can be on the device; see StagesByTime().
+// Whole layers on `run.stages` (or ranks), so that F, B and W of the busiest rank and then of the
+// slowest stage, embedding and head included, take as little as can be on the device; see
+// StagesOnRanks(). Without groups each stage is on a rank of its own.
 LayersPerStage BalancedSplit(const Architecture& architecture, const ModelRun& run,
-                             const DeviceProfile& profile);
+                             const DeviceProfile& profile, const StageGroups& groups = {});
 
 // Parameters, gradients and optimizer of a rank that holds `stages`, each with all of its layers.
 Bytes StaticBytesOn(const Architecture& architecture, const ModelRun& run,

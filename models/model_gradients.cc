@@ -16,13 +16,13 @@ Bytes GradientBytes(int64_t parameters, DType dtype) {
 // W comes down the blocks, so the gradients of the last are done first. A bucket takes as many
 // whole blocks as stay within the limit, and one at least.
 std::vector<GradientBucket> BucketsOf(const StageBlocks& stage, const ModelRun& run,
-                                      const DeviceProfile& profile, double slowdown) {
+                                      const DeviceProfile& profile) {
   std::vector<GradientBucket> buckets;
   double ns = 0;
   Bytes bytes = 0;
   const auto close = [&] {
     // A share of nothing would be no part of W at all.
-    const auto share = static_cast<int64_t>(std::floor(slowdown * ns + 0.5));
+    const auto share = static_cast<int64_t>(std::floor(ns + 0.5));
     buckets.push_back(
         {.share = std::max<int64_t>(1, share), .sum = RingSum(bytes, run.data_parallel, profile)});
     ns = 0;
@@ -50,15 +50,14 @@ GradientSum RingSum(Bytes bytes, int members, const DeviceProfile& profile) {
 }
 
 GradientSums SumsOf(const Architecture& a, const ModelRun& run,
-                    const std::vector<StageBlocks>& stages, const DeviceProfile& profile,
-                    double slowdown) {
+                    const std::vector<StageBlocks>& stages, const DeviceProfile& profile) {
   GradientSums sums;
   for (const StageBlocks& stage : stages) {
     int64_t parameters = 0;
     for (const StageBlock& block : stage) parameters += block.parameters;
     sums.twins.push_back(RingSum(GradientBytes(parameters, run.dtype), 2, profile));
     if (run.data_parallel > 1) {
-      sums.buckets.push_back(BucketsOf(stage, run, profile, slowdown));
+      sums.buckets.push_back(BucketsOf(stage, run, profile));
     }
   }
   if (a.tied_embeddings && stages.size() > 1) {

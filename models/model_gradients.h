@@ -16,9 +16,7 @@ namespace spiritlevel {
 // takes no time.
 GradientSum RingSum(Bytes bytes, int members, const DeviceProfile& profile);
 
-// `slowdown` is the factor on each kernel's time.
 GradientSums SumsOf(const Architecture& architecture, const ModelRun& run,
-                    const std::vector<StageBlocks>& stages, const DeviceProfile& profile,
-                    double slowdown);
+                    const std::vector<StageBlocks>& stages, const DeviceProfile& profile);
 
 }  // namespace spiritlevel

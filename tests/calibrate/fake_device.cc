@@ -75,14 +75,14 @@ Timing FakeDevice::Time(Workload& workload, int repeats) {
   double ns = static_cast<FakeWorkload&>(workload).ns * repeats;
   ns *= 1 + truth_.noise * (2 * uniform(random_) - 1);
   if (uniform(random_) < truth_.outliers) ns *= 3;
-  if (busy_) ns *= truth_.slowdown;
+  ns *= busy_;
   return {.wall = std::llround(ns)};
 }
 
-int FakeDevice::WhileOthersRun(const Work&, const std::function<void()>& body) {
-  busy_ = true;
+int FakeDevice::WhileOthersRun(const Work& work, const std::function<void()>& body) {
+  busy_ = truth_.slowdown[static_cast<size_t>(ClassOf(std::get<Kernel>(work)))];
   body();
-  busy_ = false;
+  busy_ = 1;
   return 1;
 }
 

@@ -1,6 +1,7 @@
 // A made-up device, whose times are known: what calibration must give back.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <random>
 
@@ -25,7 +26,7 @@ struct FakeTruth {
   LinearFit optimizer{1'000, 1.5};
   LinearFit hand_over{900, 0.1};
   double launch = 50;
-  double slowdown = 1.2;
+  std::array<double, kNumKernelClasses> slowdown = {1.2, 1.05, 1.4};  // by KernelClass
   double noise = 0;     // relative, uniform to both sides
   double outliers = 0;  // share of samples that take three times as long
 };
@@ -50,7 +51,7 @@ class FakeDevice : public Device {
  private:
   FakeTruth truth_;
   std::mt19937 random_;
-  bool busy_ = false;
+  double busy_ = 1;  // factor on all that runs
 };
 
 // A calibration of a made-up device, complete in an instant.

@@ -101,6 +101,20 @@ TEST(SumUp, IntervalShrinksWithTheRootOfTheNumberOfSamples) {
   EXPECT_NEAR(few.interval / many.interval, 4, 1e-9);
 }
 
+// Two samples in five take ten times as long, since others run: how far the quiet ones lie apart is
+// as before, and how well the median is known is not.
+TEST(SumUp, OthersWorkWidensTheIntervalAndNotTheSpread) {
+  Samples alone;
+  Samples beside_others;
+  for (int i = 0; i < 60; ++i) alone.ns.push_back(100);
+  for (int i = 0; i < 60; ++i) beside_others.ns.push_back(i % 5 < 2 ? 1000 : 100);
+  SumUp(&alone);
+  SumUp(&beside_others);
+  EXPECT_EQ(beside_others.spread, alone.spread);
+  EXPECT_EQ(alone.interval, 0);
+  EXPECT_GT(beside_others.interval, 1);
+}
+
 TEST(Quantile, IsTheSmallestValueThatTheShareDoesNotPass) {
   const std::vector<double> values = {5, 1, 4, 2, 3};
   EXPECT_EQ(Quantile(values, 0.5), 3);

@@ -1,6 +1,7 @@
 #include "calibrate/profile_file.h"
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -13,6 +14,8 @@
 
 namespace spiritlevel {
 namespace {
+
+using testing::ElementsAre;
 
 TEST(ProfileFile, ReadsBackWhatWasWrittenInBothFormats) {
   const Calibration written = FakeCalibration({.noise = 0.1});
@@ -58,8 +61,8 @@ TEST(ProfileFile, NamesNoMachineAndNoUser) {
 }
 
 // A profile typed in by hand: the fits and nothing else. Curves where `curve` says so and may be.
-Calibration TypedIn(bool curve) {
-  std::string text = "dtype: 'bf16' launch { ns: 5 } slowdown_all_cores: 1\n";
+Calibration TypedIn(bool curve, const std::string& slowdown = "slowdown_all_cores: 1") {
+  std::string text = "dtype: 'bf16' launch { ns: 5 } " + slowdown + "\n";
   for (const PrimitiveInfo& info : Primitives()) {
     const bool as_curve = curve ? MayBeCurve(info.primitive) : !MayBeLine(info.primitive);
     text += fmt::format("primitive {{ name: '{}' ", info.name);
@@ -75,6 +78,14 @@ TEST(ProfileFile, TakesACurveForALineWhereverOneMayBe) {
   EXPECT_EQ(TimeOf(profile, Norm{.rows = 3, .width = 5, .element = 2}), 2 * 3 * 2 * 5 * 2);
   EXPECT_EQ(profile.optimizer.At(10), 8);
   EXPECT_EQ(profile.transfer_latency_ns, 3);
+}
+
+TEST(ProfileFile, OneTypedInSlowdownMeansAllThree) {
+  EXPECT_THAT(TypedIn(false, "slowdown_all_cores: 1.25").profile.slowdown_all_cores,
+              ElementsAre(1.25, 1.25, 1.25));
+  EXPECT_THAT(TypedIn(false, "slowdown_by_class { streaming: 1.5 product: 1 attention: 1.125 }")
+                  .profile.slowdown_all_cores,
+              ElementsAre(1, 1.125, 1.5));
 }
 
 TEST(ProfileFile, NeedsOnlyTheFits) {

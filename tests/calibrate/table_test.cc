@@ -26,6 +26,25 @@ TEST(CalibrationTable, ShowsSpeedsErrorsAndSlowdown) {
   EXPECT_THAT(table, ContainsRegex("\nin all +[0-9]+ .*[0-9]\\.[0-9] / +[0-9]+\\.[0-9] %\n"));
 }
 
+// The median of its shapes, of which a few were disturbed; a dash where nothing was measured.
+TEST(CalibrationTable, ASpreadIsOfHalfOfTheShapes) {
+  Calibration c = FakeCalibration();
+  PrimitiveResult& hand_over = c.primitives[static_cast<size_t>(Primitive::kHandOver)];
+  for (Measurement& m : hand_over.measurements) m.samples.spread = 0.034;
+  for (size_t i = 0; i < 3; ++i) hand_over.measurements[i].samples.spread = 11.777;
+  EXPECT_THAT(CalibrationTable(c), ContainsRegex("\nhand_over .* 3\\.4 % "));
+  hand_over = {.primitive = Primitive::kHandOver};
+  EXPECT_THAT(CalibrationTable(c), ContainsRegex("\nhand_over +0 .* - +-\n"));
+}
+
+TEST(CalibrationTable, ShowsWhatEachClassOfKernelsLosesToOthers) {
+  FakeTruth truth;
+  truth.slowdown = {1.2, 1.07, 1.5};
+  const std::string table = CalibrationTable(FakeCalibration(truth));
+  EXPECT_THAT(table, ContainsRegex("\n  gemm .*\\+20\\.0 %\n  attention .*\\+7\\.0 %\n"
+                                   "  elementwise .*\\+50\\.0 %\n"));
+}
+
 TEST(CalibrationWarnings, AreSilentWhenAllIsWell) {
   EXPECT_THAT(CalibrationWarnings(FakeCalibration()), IsEmpty());
 }

@@ -109,6 +109,29 @@ class Browser:
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         return Page(self, session, path, width, height, scheme)
 
+    def colours(self, png):
+        """Which share of a picture's points has which colour: {"#fbfaf7": 0.5, ...}."""
+        data = base64.b64encode(pathlib.Path(png).read_bytes()).decode()
+        # On a page of its own: those under test may forbid pictures.
+        return self.open("about:blank").run(
+            f"""(async () => {{
+              const image = new Image();
+              image.src = 'data:image/png;base64,{data}';
+              await image.decode();
+              const canvas = new OffscreenCanvas(image.width, image.height);
+              const context = canvas.getContext('2d');
+              context.drawImage(image, 0, 0);
+              const points = context.getImageData(0, 0, image.width, image.height).data;
+              const counts = new Map();
+              for (let i = 0; i < points.length; i += 4) {{
+                const colour = (points[i] << 16) | (points[i + 1] << 8) | points[i + 2];
+                counts.set(colour, (counts.get(colour) ?? 0) + 1);
+              }}
+              return Object.fromEntries([...counts].map(
+                ([colour, count]) => ['#' + colour.toString(16).padStart(6, '0'), 4 * count / points.length]));
+            }})()"""
+        )
+
 
 class Page:
     def __init__(self, browser, session, path, width, height, scheme):
@@ -120,7 +143,8 @@ class Page:
             self.call(f"{domain}.enable")
         self.resize(width, height)
         self.media(scheme)
-        self.call("Page.navigate", url=pathlib.Path(path).resolve().as_uri())
+        blank = path == "about:blank"
+        self.call("Page.navigate", url=path if blank else pathlib.Path(path).resolve().as_uri())
         self.wait_for("document.readyState === 'complete'")
 
     def call(self, method, **parameters):
@@ -188,10 +212,6 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
         self.settle()
 
-    def screenshot(self, path, whole=False):
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    def screenshot(self, path):
+        shot = self.call("Page.captureScreenshot", format="png")
         pathlib.Path(path).write_bytes(base64.b64decode(shot["data"]))
-
-    def pdf(self, path):
-        printed = self.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)
-        pathlib.Path(path).write_bytes(base64.b64decode(printed["data"]))

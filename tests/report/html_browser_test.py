@@ -8,9 +8,11 @@ Ends with status 77, and says why, where there is no Chromium.
 
 import json
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True  # the source tree stays as it is
@@ -354,20 +356,51 @@ class HtmlPage(unittest.TestCase):
         )
 
     def test_the_largest_page_opens_and_moves_at_once(self):
+        begin = time.monotonic()
         page = self.open("large")
+        page.settle()
+        # A second or two where nothing else runs; the bound is for machines that are busy with
+        # other tests.
+        self.assertLess(time.monotonic() - begin, 5)
         ops = page.run("spiritlevel.data.runs.reduce((sum, run) => sum + run.ops, 0)")
         self.assertGreater(ops, 150_000)
         self.assertEqual(page.errors, [])
         self.show(page, "zb-v")
-        slowest = page.run(
-            "(() => { const t = spiritlevel.timelines; let most = 0;"
-            " for (const zoom of [1, 3, 10, 100]) { t.view.fit(); t.view.zoom(zoom);"
-            "   for (let i = 0; i < 3; ++i) { t.draw(t.seen);"
-            "     most = Math.max(most, t.lastDrawMs); } }"
-            " return most; })()"
+        page.wait_for("spiritlevel.timelines.seen.size > 0")  # without, nothing is drawn
+        draws = page.run(
+            "[1, 3, 10, 100].flatMap((zoom) => { const t = spiritlevel.timelines;"
+            " t.view.fit(); t.view.zoom(zoom);"
+            " return [0, 1, 2, 3, 4].map(() => { t.draw(t.seen); return t.lastDrawMs; }); })"
         )
-        # 20 ms where nothing else runs; the bound is for machines that are busy with other tests.
-        self.assertLess(slowest, 1000)
+        # 20 ms where nothing else runs. Other tests interrupt some draws, seldom half of them.
+        self.assertLess(statistics.median(draws), 100)
+
+    def test_what_is_on_the_screen_is_drawn_in_ink_on_paper_light_and_dark(self):
+        shares = {}
+        for scheme in ("light", "dark"):
+            page = self.open("uneven", scheme=scheme)
+            self.show(page, "1f1b")
+            shot = FOLDER / f"{scheme}.png"
+            page.screenshot(shot)
+            shares[scheme] = self.browser.colours(shot)
+            most, share = max(shares[scheme].items(), key=lambda one: one[1])
+            with self.subTest(scheme=scheme):
+                self.assertGreater(len(shares[scheme]), 50)
+                self.assertLess(share, 0.9, f"nearly all is {most}")
+                for kind in ("f", "bw", "paper", "ink", "m-parameters"):
+                    colour = page.run(
+                        "getComputedStyle(document.documentElement)"
+                        f".getPropertyValue('--{kind}').trim()"
+                    )
+                    self.assertGreater(shares[scheme].get(colour, 0), 1e-4, f"no {kind}: {colour}")
+        # What is paper on one is not there on the other.
+        self.assertGreater(shares["light"]["#fbfaf7"], 0.1)
+        self.assertLess(shares["dark"].get("#fbfaf7", 0), 0.01)
+
+    def test_a_blank_screen_has_one_colour(self):
+        page = self.browser.open("about:blank")
+        page.screenshot(FOLDER / "blank.png")
+        self.assertEqual(self.browser.colours(FOLDER / "blank.png"), {"#ffffff": 1})
 
     def test_prints_every_timeline_in_ink_on_paper(self):
         page = self.open("uneven", scheme="dark")
