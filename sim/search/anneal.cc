@@ -95,12 +95,12 @@ void Annealer::Step(double heat) {
 }
 
 bool Annealer::Change() {
+  if (may_reorder_ && Uniform() < 0.05) return ChangeOrder();
+  if (may_fuse_ && Uniform() < 0.1) return ChangeFusion();
   const double which = Uniform();
-  if (may_reorder_ && which < 0.05) return ChangeOrder();
-  if (may_fuse_ && which < 0.15) return ChangeFusion();
-  if (which < 0.2) return ChangeGap();
-  if (which < 0.3) return PlaceW();
-  return which < 0.7 ? SwapTurns() : MoveTurn();
+  if (which < 0.025) return ChangeGap();
+  if (which < 0.05) return PlaceW();
+  return which < 0.65 ? SwapTurns() : MoveTurn();
 }
 
 // In a window of turns on some ranks, wherever a turn of one kind stands before one of another,

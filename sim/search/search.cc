@@ -27,6 +27,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kIslandsByCount = 4;
 constexpr double kShareOfExploring = 0.3;
 constexpr int kRestarts = 3;
+// Small problems are got to the bottom of quickly, and then it is other beginnings that help.
+constexpr int kRestartsIfSmall = 18;
+constexpr int kMostTurnsIfSmall = 150;
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -183,16 +186,19 @@ class Island {
     Annealer annealer(problem_, decoder_, SeedOf(1));
     const double begin = budget.Used();
     if (begin >= 1) return;
-    for (int restart = 0; restart < kRestarts; ++restart) {
+    const bool small =
+        2 * problem_.placement.num_stages() * problem_.micro_batches() <= kMostTurnsIfSmall;
+    const int restarts = small ? kRestartsIfSmall : kRestarts;
+    for (int restart = 0; restart < restarts; ++restart) {
       annealer.SetKind(number_ + restart);
-      const bool last = restart + 1 == kRestarts;
+      const bool last = restart % kRestarts + 1 == kRestarts;
       const Candidate& from = explorer_.candidates().at(static_cast<size_t>(restart));
       if (last) {
         annealer.Start(best_.plan, best_.value);
       } else {
         annealer.Start(from.plan, from.value);
       }
-      const double length = (1 - begin) / kRestarts;
+      const double length = (1 - begin) / restarts;
       AnnealUntil(annealer, budget, begin + restart * length, length);
       if (annealer.best_value() < best_.value) best_ = {annealer.best_value(), annealer.best()};
       if (best_.value <= options_.lower_bound) return;
