@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/check.h"
+#include "base/utf8.h"
 
 namespace spiritlevel {
 namespace {
@@ -31,8 +32,18 @@ class FileDescriptor {
   int fd_;
 };
 
-[[noreturn]] void Fail(const fs::path& path, std::string_view what) {
-  throw InputError(fmt::format("{}: {}", path.empty() ? "\"\"" : path.string(), what));
+// A path may have thousands of bytes; what tells it from others stands at either end.
+std::string NameOf(const fs::path& path) {
+  constexpr size_t kMost = 400;
+  constexpr size_t kEnd = 40;
+  if (path.empty()) return "\"\"";
+  const std::string name = Printable(path.string());
+  if (name.size() <= kMost) return name;
+  return Shown(name, kMost - kEnd) + Printable(name.substr(name.size() - kEnd));
+}
+
+[[noreturn]] void Fail(const fs::path& path, std::string_view what, std::string_view way_out = "") {
+  throw InputError(fmt::format("{}: {}", NameOf(path), what), std::string(way_out));
 }
 
 [[noreturn]] void FailWithErrno(const fs::path& path, std::string_view what) {
@@ -40,9 +51,8 @@ class FileDescriptor {
 }
 
 [[noreturn]] void FailToWrite(const fs::path& path) {
-  throw InputError(fmt::format("{}: cannot write: {}", path.empty() ? "\"\"" : path.string(),
-                               std::strerror(errno)),
-                   "name a file in a folder that exists, may be written to and has room");
+  Fail(path, fmt::format("cannot write: {}", std::strerror(errno)),
+       "name a file in a folder that exists, may be written to and has room");
 }
 
 void WriteAll(int fd, std::string_view contents, const fs::path& path) {
@@ -199,6 +209,26 @@ fs::path AtTheEndOfLinks(fs::path path) {
   Fail(path, "cannot write: too many links lead from one to the next");
 }
 
+constexpr const char* kNameAFile = "name a file";
+
+// There, and neither a file nor a directory.
+bool IsSpecial(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored) && !fs::is_directory(path, ignored) &&
+         !fs::is_regular_file(path, ignored);
+}
+
+void RefuseToReplace(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    if (errno != ENOENT) FailToWrite(path);  // for example a name that is too long
+    return;
+  }
+  if (S_ISDIR(info.st_mode)) Fail(path, "is a directory, not a file", kNameAFile);
+  // rename() would replace a file its owner has made read-only.
+  if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) FailToWrite(path);
+}
+
 }  // namespace
 
 std::string ReadFile(const fs::path& path, size_t max_bytes) {
@@ -222,18 +252,42 @@ void WriteFile(const fs::path& path, std::string_view contents) {
     WriteToOwnDescriptor(*fd, contents, path);
     return;
   }
-  std::error_code ignored;
-  if (fs::is_directory(path, ignored)) Fail(path, "is a directory, not a file");
-  const bool exists = fs::exists(path, ignored);
-  if (exists && !fs::is_regular_file(path, ignored)) {
+  if (IsSpecial(path)) {
     WriteToSpecialFile(path, contents);
     return;
   }
-  // rename() would replace a file its owner has made read-only.
-  if (exists && ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) FailToWrite(path);
+  RefuseToReplace(path);
   FileAside aside(AtTheEndOfLinks(path));
   aside.Write(contents);
   aside.Commit();
+}
+
+void CheckWritable(const fs::path& path) {
+  if (const std::optional<int> fd = OwnDescriptor(path)) {
+    const int flags = ::fcntl(*fd, F_GETFL);
+    if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY) errno = EBADF;
+    if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY) FailToWrite(path);
+    return;
+  }
+  if (IsSpecial(path)) {
+    // Not opened: whoever reads a pipe would see it end.
+    std::error_code ignored;
+    if (fs::is_socket(path, ignored)) Fail(path, "is a socket, not a file", kNameAFile);
+    if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) FailToWrite(path);
+    return;
+  }
+  RefuseToReplace(path);
+  const FileAside trial(AtTheEndOfLinks(path));  // and gone again
+}
+
+bool AreOneOutput(const fs::path& a, const fs::path& b) {
+  std::error_code error;
+  if (a != b && !fs::equivalent(a, b, error)) {
+    const fs::path end_a = fs::weakly_canonical(a, error);
+    const fs::path end_b = fs::weakly_canonical(b, error);
+    return !error && !end_a.empty() && end_a == end_b;
+  }
+  return !fs::is_character_file(a, error) || OwnDescriptor(a);
 }
 
 }  // namespace spiritlevel

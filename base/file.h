@@ -18,4 +18,13 @@ std::string ReadFile(const std::filesystem::path& path, size_t max_bytes = size_
 // replaced (a device, a pipe, /dev/stdout) is written to directly.
 void WriteFile(const std::filesystem::path& path, std::string_view contents);
 
+// Throws the InputError that WriteFile() would end in, as far as that can be told without writing:
+// for a directory, a folder that is missing or closed to us, a file that is read-only or whose name
+// is too long, a link that leads nowhere. Leaves nothing behind, and no pipe notices it.
+void CheckWritable(const std::filesystem::path& path);
+
+// Whether both are written to the same place, be it there yet or not. Not so for what keeps
+// nothing, as /dev/null.
+bool AreOneOutput(const std::filesystem::path& a, const std::filesystem::path& b);
+
 }  // namespace spiritlevel

@@ -16,5 +16,7 @@ void AddModel(CLI::App& app);
 void AddCalibrate(CLI::App& app);
 void AddSchedules(CLI::App& app);
 void AddSearch(CLI::App& app);
+void AddGate(CLI::App& app);
+void AddFrontier(CLI::App& app);
 
 }  // namespace spiritlevel

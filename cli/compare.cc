@@ -17,6 +17,7 @@ namespace spiritlevel {
 namespace {
 
 struct CompareCommand {
+  std::string command_line;
   ScenarioOptions scenario;
   ScheduleFlags schedules;
   PlayFlags play;
@@ -29,8 +30,11 @@ struct CompareCommand {
     options.pack_html = html.has_value();
     LoadedScenario from = scenario.Load();
     const Scenario& loaded = from.scenario;
+    play.RefuseIdleOn(loaded);
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const std::vector<ScheduleChoice> choices = schedules.Load();
+    const std::vector<std::string> inputs = InputFiles(from, schedules);
+    CheckOutputs({{"--json", json}, {"--html", html}}, inputs);
     // Asked for by itself, a schedule that cannot run is an error and not a row.
     if (choices.size() == 1) ThrowIfItCannotRun(loaded, choices[0], options);
     Compared compared = Compare(loaded, choices, options);
@@ -40,15 +44,18 @@ struct CompareCommand {
     if (json.value_or("") != "-") {
       Print(summary ? FiveLines(comparison) : CompareTable(comparison));
     }
-    if (json) WriteOutput(*json, ToJson(comparison), InputFiles(scenario, schedules));
-    if (html) WritePage(*html, comparison, std::move(compared.runs), scenario, schedules, play);
+    if (json) WriteOutput(*json, ToJson(comparison), inputs);
+    if (html) {
+      WritePage(*html, comparison, std::move(compared.runs), scenario.file, inputs, command_line);
+    }
   }
 };
 
 }  // namespace
 
-void AddCompare(CLI::App& app) {
+void AddCompare(CLI::App& app, const std::string& command_line) {
   const auto command = std::make_shared<CompareCommand>();
+  command->command_line = command_line;
   CLI::App* sub = app.add_subcommand(
       "compare", "Play schedules on a scenario: what each costs in time and memory, and why");
   command->scenario.AddTo(*sub);

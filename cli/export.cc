@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "cli/commands.h"
@@ -22,13 +24,19 @@ struct ExportCommand {
       throw InputError(fmt::format("--format: there is no format \"{}\"", format),
                        "there is torch-csv");
     }
-    // An order does not depend on what its passes cost.
-    const Scenario loaded = scenario.LoadWithoutProfile();
     const ScheduleChoice choice = schedules.LoadOne();
+    // Most orders do not depend on what their passes cost.
+    const bool hangs_on_costs = choice.info != nullptr && choice.info->hangs_on_costs();
+    const LoadedScenario from = hangs_on_costs || !scenario.profile.empty()
+                                    ? scenario.Load()
+                                    : scenario.LoadWithoutProfile();
+    const Scenario& loaded = from.scenario;
+    const std::vector<std::string> inputs = InputFiles(from, schedules);
+    CheckOutputs({{"--output", output}}, inputs);
     const Schedule schedule = MakeNamed(loaded, choice);
     const std::string csv = AsCsv(choice, schedule);
     if (output != "-") Print(DescribeTorchPlacement(schedule));
-    WriteOutput(output, csv, InputFiles(scenario, schedules));
+    WriteOutput(output, csv, inputs);
   }
 
  private:
@@ -53,6 +61,7 @@ void AddExport(CLI::App& app) {
   CLI::App* sub = app.add_subcommand("export", "Write a schedule for another program to run");
   command->scenario.AddTo(*sub);
   command->schedules.AddTo(*sub, /*many=*/false);
+  command->scenario.AddProfileTo(*sub);
   sub->add_option("--format", command->format, "torch-csv: compute-only, for PyTorch")
       ->capture_default_str();
   sub->add_option("-o,--output", command->output, "File to write (- for stdout)")->required();

@@ -1,7 +1,7 @@
 // spiritlevel: one binary, a subcommand for each task.
 //
-// Exit status: 0 done; 2 the input is wrong, and the message says where and what would be right;
-// 70 we are wrong, and the message names the invariant.
+// Exit status: 0 done; 1 a gate says no; 2 the input is wrong, and the message says where and what
+// would be right; 70 we are wrong, and the message names the invariant.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <malloc.h>
@@ -130,6 +130,8 @@ int Run(int argc, char** argv) {
   spiritlevel::AddModel(app);
   spiritlevel::AddCalibrate(app);
   spiritlevel::AddSearch(app);
+  spiritlevel::AddGate(app);
+  spiritlevel::AddFrontier(app);
   RefuseUnknownCommand(app, argc, argv);
   try {
     app.parse(argc, argv);
@@ -139,6 +141,8 @@ int Run(int argc, char** argv) {
     app.exit(e, text, text);
     spiritlevel::Print(text.str());
     return 0;
+  } catch (const CLI::RuntimeError& e) {  // a command that ran, and whose answer is no
+    return e.get_exit_code();
   } catch (const CLI::ExtrasError&) {
     throw Unexpected(app);
   } catch (const CLI::ParseError& e) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/check.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/profile.h"
 #include "models/assumptions.h"
 #include "models/hf_config.h"
 #include "models/layer_ops.h"
@@ -18,6 +20,7 @@
 #include "models/parameters.h"
 #include "models/stages.h"
 #include "report/digits.h"
+#include "scenarios/scenario.h"
 
 namespace spiritlevel {
 namespace {
@@ -34,21 +37,68 @@ struct Understood {
   std::vector<StageParameters> stages;
   std::vector<Bytes> static_bytes;
   std::vector<StageMemory> memories;
+  std::vector<Bytes> peaks;  // by stage, under 1F1B
+  Balance balance;
+  bool by_time = false;  // of a profile; else by FLOPs
   std::vector<std::string> assumptions;
 };
 
 void AssumeAboutMemory(const Understood& u, std::vector<std::string>* lines) {
-  const std::vector<std::string> of_run = AssumptionsOf(u.run);
+  const std::vector<std::string> of_run = AssumptionsOf(u.model, u.run);
   lines->insert(lines->end(), of_run.begin(), of_run.end());
   if (u.model.tied_embeddings && u.stages.size() > 1) {
-    lines->push_back(
-        fmt::format("the tied embedding is held on the first and on the last stage: "
-                    "{} parameters more",
-                    u.count.embedding));
+    lines->push_back(TiedEmbeddingLine(u.count.embedding, /*placements=*/""));
   }
 }
 
-Understood Understand(Architecture model, ModelRun run, std::vector<std::string> assumptions) {
+// Of F, B and W of one micro-batch, in millions, with what is run again.
+std::vector<int64_t> MegaflopsByStage(const Understood& u) {
+  const auto of = [](const BlockWork& work, int forwards) {
+    return forwards * FlopsOf(work.forward) + FlopsOf(work.input_grad) + FlopsOf(work.weight_grad);
+  };
+  const Recompute recompute = u.run.recompute.front();
+  const int forwards = recompute == Recompute::kNothing ? 1 : recompute == Recompute::kFull ? 2 : 3;
+  std::vector<int64_t> stages;
+  int64_t layer = 0;
+  for (size_t i = 0; i < u.stages.size(); ++i) {
+    double flops = 0;
+    for (const int64_t end = layer + u.layers_per_stage[i]; layer < end; ++layer) {
+      flops += of(LayerWork(u.model, u.run.shape(), layer), forwards);
+    }
+    if (i + 1 == u.stages.size()) flops += of(HeadWork(u.model, u.run.shape()), 1);
+    stages.push_back(static_cast<int64_t>(flops / 1e6) + 1);
+  }
+  return stages;
+}
+
+std::vector<int64_t> TimeByStage(const Understood& u, const DeviceProfile& profile) {
+  const Costs costs = CostsFromModel(u.model, u.run, profile);
+  std::vector<int64_t> stages;
+  for (int i = 0; i < costs.num_stages(); ++i) {
+    const StageCost& cost = costs.of(i, 0);
+    stages.push_back(cost.forward + cost.input_grad + cost.weight_grad);
+  }
+  return stages;
+}
+
+// Under 1F1B stage i holds as many micro-batches as there are stages from it on.
+std::vector<Bytes> PeaksOf(const Understood& u) {
+  std::vector<Bytes> peaks;
+  for (size_t i = 0; i < u.stages.size(); ++i) {
+    const auto held = static_cast<int64_t>(u.stages.size() - i);
+    const StageMemory& memory = u.memories[i];
+    peaks.push_back(u.static_bytes[i] + held * memory.after_forward +
+                    *std::max_element(memory.transient.begin(), memory.transient.end()));
+  }
+  return peaks;
+}
+
+size_t NeediestStage(const Understood& u) {
+  return static_cast<size_t>(std::max_element(u.peaks.begin(), u.peaks.end()) - u.peaks.begin());
+}
+
+Understood Understand(Architecture model, ModelRun run, const std::optional<DeviceProfile>& profile,
+                      std::vector<std::string> assumptions) {
   Understood u;
   u.model = std::move(model);
   u.run = std::move(run);
@@ -61,6 +111,9 @@ Understood Understand(Architecture model, ModelRun run, std::vector<std::string>
   u.assumptions = u.model.assumptions;
   u.assumptions.insert(u.assumptions.end(), assumptions.begin(), assumptions.end());
   AssumeAboutMemory(u, &u.assumptions);
+  u.peaks = PeaksOf(u);
+  u.by_time = profile.has_value();
+  u.balance = BalanceOf(profile ? TimeByStage(u, *profile) : MegaflopsByStage(u));
   return u;
 }
 
@@ -139,7 +192,19 @@ std::string StageTable(const Understood& u) {
                         FormatBytes(u.memories[i].after_forward),
                         FormatBytes(u.memories[i].after_input_grad));
   }
-  return text + fmt::format("stage {} is the fullest\n", FullestStage(u.stages));
+  const size_t neediest = NeediestStage(u);
+  text += fmt::format(
+      "stage {} holds most parameters\n"
+      "stage {} needs most memory under 1f1b: {}, with {} micro-batch{} in flight\n",
+      FullestStage(u.stages), neediest, FormatBytes(u.peaks[neediest]), u.stages.size() - neediest,
+      u.stages.size() - neediest == 1 ? "" : "es");
+  if (u.stages.size() == 1) return text;
+  return text +
+         fmt::format(
+             "balance by {}: {:.1f} %, stage {} is the slowest; {} stages are at most {:.2f} "
+             "times as fast as one\n",
+             u.by_time ? "time" : "FLOPs", 100 * u.balance.share, u.balance.slowest,
+             u.stages.size(), u.balance.speedup);
 }
 
 std::string ToText(const Understood& u) {
@@ -174,7 +239,8 @@ Json StagesJson(const Understood& u) {
                       {"parameters", u.stages[i].total()},
                       {"static_bytes", u.static_bytes[i]},
                       {"activation_bytes", u.memories[i].after_forward},
-                      {"weight_state_bytes", u.memories[i].after_input_grad}});
+                      {"weight_state_bytes", u.memories[i].after_input_grad},
+                      {"peak_1f1b_bytes", u.peaks[i]}});
   }
   return stages;
 }
@@ -206,7 +272,13 @@ std::string ToJsonText(const Understood& u) {
       {"dtype", Name(u.run.dtype)},
       {"layer", ActivationJson(u.layer)},
       {"stages", StagesJson(u)},
-      {"fullest_stage", FullestStage(u.stages)},
+      {"most_parameters_stage", FullestStage(u.stages)},
+      {"most_memory_stage", NeediestStage(u)},
+      {"balance",
+       {{"by", u.by_time ? "time" : "flops"},
+        {"slowest_stage", u.balance.slowest},
+        {"share", u.balance.share},
+        {"speedup", u.balance.speedup}}},
       {"assumptions", u.assumptions},
   };
   return json.dump(2) + "\n";
@@ -228,6 +300,8 @@ struct ModelCommand {
   int64_t ranks = 0;
   std::vector<int64_t> layers_per_stage;
   std::string dtype;
+  std::string split;
+  std::string profile;
   std::string recompute = "none";
   bool stored_attention = false;
   bool norm_grads_in_w = false;
@@ -242,15 +316,37 @@ struct ModelCommand {
   Understood Load() const {
     Architecture model = LoadHfConfig(file);
     std::vector<std::string> assumptions;
-    ModelRun run = MakeRun(model, &assumptions);
+    std::optional<DeviceProfile> device;
+    if (!profile.empty()) device = LoadTheProfile(profile).profile;
+    ModelRun run = MakeRun(model, device, &assumptions);
+    CutBalanced(model, device, &run);
     try {
-      return Understand(std::move(model), std::move(run), std::move(assumptions));
+      return Understand(std::move(model), std::move(run), device, std::move(assumptions));
     } catch (const InputError& error) {  // the model cannot be run so
       throw error.At(file);
     }
   }
 
-  ModelRun MakeRun(const Architecture& model, std::vector<std::string>* assumptions) const {
+  void CutBalanced(const Architecture& model, const std::optional<DeviceProfile>& device,
+                   ModelRun* run) const {
+    if (split.empty()) return;
+    if (!layers_per_stage.empty()) {
+      throw InputError("--split stands beside --layers-per-stage", "give one of the two");
+    }
+    if (split == Name(Split::kEven)) return;
+    if (split != Name(Split::kBalanced)) {
+      throw InputError(fmt::format("--split: there is no split \"{}\"", split),
+                       "there are even and balanced; or use --layers-per-stage 9,9,8,6");
+    }
+    if (!device) {
+      throw InputError("--split balanced: a split by time needs a device profile",
+                       "add --profile machine.textproto, or use --split even");
+    }
+    run->layers_per_stage = BalancedSplit(model, *run, *device);
+  }
+
+  ModelRun MakeRun(const Architecture& model, const std::optional<DeviceProfile>& device,
+                   std::vector<std::string>* assumptions) const {
     ModelRun run;
     run.sequence_length = sequence;
     if (sequence == 0) {
@@ -260,7 +356,10 @@ struct ModelCommand {
       assumptions->push_back(fmt::format("--sequence absent: taken as {}", run.sequence_length));
     }
     run.micro_batch_size = micro_batch;
-    if (dtype.empty()) {
+    if (dtype.empty() && device) {
+      run.dtype = device->dtype;
+      assumptions->push_back(fmt::format("--dtype absent: the profile's, {}", Name(run.dtype)));
+    } else if (dtype.empty()) {
       assumptions->push_back(fmt::format("--dtype absent: taken as {}", Name(run.dtype)));
     } else {
       run.dtype = ParsedFlag("--dtype", [&] { return ParseDType(dtype); });
@@ -301,6 +400,10 @@ void AddModel(CLI::App& app) {
                   "Layers of each stage, as 9,9,8,6 (default: the same number on each)")
       ->delimiter(',')
       ->allow_extra_args(false);
+  sub->add_option("--split", command->split,
+                  "even, or balanced: by the times of --profile, each stage on a rank of its own");
+  sub->add_option("--profile", command->profile,
+                  "Device profile, for balance and a split by time (default: balance by FLOPs)");
   sub->add_option("--dtype", command->dtype, "float32, bfloat16 or float16 (default: bfloat16)");
   sub->add_option("--recompute", command->recompute, "none, full or full-again-in-w")
       ->capture_default_str();

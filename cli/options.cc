@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "cli/profile.h"
@@ -73,28 +74,30 @@ void ScenarioOptions::AddProfileTo(CLI::App& command) {
 }
 
 LoadedScenario ScenarioOptions::Load() const {
-  return WithProfile(LoadWithoutProfile(), file, profile);
+  return WithProfile(LoadWithoutProfile().scenario, file, profile);
 }
 
-Scenario ScenarioOptions::LoadWithoutProfile() const {
+LoadedScenario ScenarioOptions::LoadWithoutProfile() const {
   Scenario scenario = LoadScenario(file);
   if (group) scenario.group = AtLeastOne("--group", *group);
   if (stages_per_rank) {
     scenario.stages_per_rank = AtLeastOne("--stages-per-rank", *stages_per_rank);
   }
   CheckSizes(scenario, file);
-  return scenario;
+  std::vector<std::string> files = FilesOf(scenario, file);
+  return {.scenario = std::move(scenario), .provenance = {}, .files = std::move(files)};
 }
 
 void PlayFlags::AddTo(CLI::App& command) {
   command
       .add_option("--posting", posting,
                   "How messages are posted: ideal (early, never blocking), nccl-fifo (one in-order "
-                  "lane for a pair of ranks), or batched (one blocking exchange before each op)")
+                  "lane for a pair of ranks), or batched (one blocking exchange before a turn)")
       ->capture_default_str();
   command
       .add_option("--receives", receives,
-                  "Under nccl-fifo, where receives stand: early, deferred, or naive")
+                  "Where receives stand: under nccl-fifo early, deferred or naive; under batched "
+                  "early or naive")
       ->capture_default_str();
   command
       .add_option(
@@ -106,6 +109,11 @@ void PlayFlags::AddTo(CLI::App& command) {
           "--tail", tail,
           "What ends an iteration: barrier (before the optimizer), none (each rank by itself), "
           "post-validation-strict, or post-validation-speculative")
+      ->capture_default_str();
+  command
+      .add_option("--weight-grads", weight_grads,
+                  "Where gradients are summed by bucket, W's that end a rank's work on a stage run "
+                  "by-micro-batch, or by-bucket, so that buckets are full sooner")
       ->capture_default_str();
   command
       .add_option("--rejection", rejection,
@@ -128,10 +136,17 @@ PlayOptions PlayFlags::Parse() const {
   options.tail =
       OneOf("--tail", tail,
             {Tail::kNoTail, Tail::kBarrier, Tail::kStrictValidation, Tail::kSpeculativeValidation});
-  const bool places_receives = options.posting == Posting::kNcclFifo;
-  if (!places_receives && (receives != "early" || channels != "pair")) {
-    throw InputError("--receives, --channels: only nccl-fifo has lanes to place receives in",
-                     "add --posting nccl-fifo, or leave them out");
+  options.weight_grads =
+      OneOf("--weight-grads", weight_grads, {WeightGrads::kByMicroBatch, WeightGrads::kByBucket});
+  if (options.posting != Posting::kNcclFifo && channels != "pair") {
+    throw InputError("--channels: only nccl-fifo has lanes that are shared",
+                     "add --posting nccl-fifo, or leave it out");
+  }
+  const bool literal_batches =
+      options.posting == Posting::kBatched && options.receives == Receives::kNaive;
+  if (options.posting != Posting::kNcclFifo && receives != "early" && !literal_batches) {
+    throw InputError("--receives: only nccl-fifo has lanes to place receives in",
+                     "add --posting nccl-fifo, or leave it out; under batched there is naive, too");
   }
   options.rejection = CheckedRejection(rejection, options);
   if (iterations < 1 || iterations > kMaxIterations) {
@@ -141,6 +156,14 @@ PlayOptions PlayFlags::Parse() const {
   }
   options.iterations = static_cast<int>(iterations);
   return options;
+}
+
+void PlayFlags::RefuseIdleOn(const Scenario& scenario) const {
+  const bool by_bucket =
+      scenario.model ? scenario.model->run.data_parallel > 1 : scenario.slices.sums.reduction > 0;
+  if (by_bucket || weight_grads == Name(WeightGrads::kByMicroBatch)) return;
+  throw InputError("--weight-grads: this scenario sums no gradients over replicas",
+                   "give it data_parallel (of a model) or reduction_us, or leave the flag out");
 }
 
 void ScheduleFlags::AddTo(CLI::App& command, bool many) {
@@ -168,10 +191,10 @@ ScheduleChoice ScheduleFlags::LoadOne() const {
   return Load().front();
 }
 
-std::vector<std::string> InputFiles(const ScenarioOptions& scenario,
+std::vector<std::string> InputFiles(const LoadedScenario& scenario,
                                     const ScheduleFlags& schedules) {
-  std::vector<std::string> files = schedules.files;
-  files.push_back(scenario.file);
+  std::vector<std::string> files = scenario.files;
+  files.insert(files.end(), schedules.files.begin(), schedules.files.end());
   return files;
 }
 

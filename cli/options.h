@@ -16,6 +16,7 @@ namespace spiritlevel {
 struct LoadedScenario {
   Scenario scenario;
   Provenance provenance;
+  std::vector<std::string> files{};  // that were read for it
 };
 
 struct ScenarioOptions {
@@ -29,7 +30,7 @@ struct ScenarioOptions {
   // The scenario with the flags put over what its file says, and the profile that its model needs.
   LoadedScenario Load() const;
   // The same without a profile: enough for what only looks at orders.
-  Scenario LoadWithoutProfile() const;
+  LoadedScenario LoadWithoutProfile() const;
 };
 
 struct PlayFlags {
@@ -37,12 +38,15 @@ struct PlayFlags {
   std::string receives = "early";
   std::string channels = "pair";
   std::string tail = "barrier";
+  std::string weight_grads = "by-micro-batch";
   double rejection = 0;
   int64_t iterations = 1;
 
   void AddTo(CLI::App& command);
   // Throws InputError for a word or number that is not one of them.
   PlayOptions Parse() const;
+  // Throws InputError for a flag that would do nothing on this scenario.
+  void RefuseIdleOn(const Scenario& scenario) const;
 };
 
 struct ScheduleFlags {
@@ -57,8 +61,7 @@ struct ScheduleFlags {
   ScheduleChoice LoadOne() const;
 };
 
-// The files that these options have read.
-std::vector<std::string> InputFiles(const ScenarioOptions& scenario,
-                                    const ScheduleFlags& schedules);
+// The files that were read for the two: the scenario, its model's config, its profile, schedules.
+std::vector<std::string> InputFiles(const LoadedScenario& scenario, const ScheduleFlags& schedules);
 
 }  // namespace spiritlevel

@@ -24,16 +24,46 @@ void Print(std::string_view text) {
   throw InputError(fmt::format("standard output: cannot write: {}", std::strerror(errno)));
 }
 
-void WriteOutput(const std::string& path, std::string_view text,
-                 const std::vector<std::string>& inputs) {
-  if (path == "-") return Print(text);
+namespace {
+
+void RefuseInputs(const std::string& path, const std::vector<std::string>& inputs) {
   for (const std::string& input : inputs) {
-    std::error_code ignored;
-    if (!std::filesystem::equivalent(path, input, ignored)) continue;
+    if (input.empty() || !AreOneOutput(path, input)) continue;
     throw InputError(fmt::format("{}: is read by this command, and would be written over", path),
                      "name another file");
   }
+}
+
+std::filesystem::path PlaceOf(const std::string& path) {
+  return path == "-" ? "/dev/stdout" : path;
+}
+
+}  // namespace
+
+void WriteOutput(const std::string& path, std::string_view text,
+                 const std::vector<std::string>& inputs) {
+  if (path == "-") return Print(text);
+  RefuseInputs(path, inputs);
   WriteFile(path, text);
+}
+
+void CheckOutputs(const std::vector<NamedOutput>& outputs, const std::vector<std::string>& inputs) {
+  std::vector<NamedOutput> given;
+  for (const NamedOutput& output : outputs) {
+    if (!output.path) continue;
+    for (const NamedOutput& other : given) {
+      if (!AreOneOutput(PlaceOf(*output.path), PlaceOf(*other.path))) continue;
+      throw InputError(fmt::format("{}: {} is where {} goes too", output.flag, *output.path,
+                                   other.flag),
+                       "name another file for one of the two");
+    }
+    given.push_back(output);
+  }
+  for (const NamedOutput& output : given) {
+    if (*output.path == "-") continue;
+    RefuseInputs(*output.path, inputs);
+    CheckWritable(*output.path);
+  }
 }
 
 void Warn(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }

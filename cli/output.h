@@ -1,6 +1,7 @@
 // Where answers go: standard output, checked, or a file, all or nothing.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,16 @@ void Print(std::string_view text);
 // `path` "-" is standard output. `inputs` are files that were read: none is written over.
 void WriteOutput(const std::string& path, std::string_view text,
                  const std::vector<std::string>& inputs);
+
+// Where an option sends what it writes: "--json" and its file, which is none where not given.
+struct NamedOutput {
+  std::string flag;
+  std::optional<std::string> path;
+};
+
+// Before any work is done for them. Throws InputError for an output that is one of `inputs`, two
+// that go to the same place, and one that cannot be written.
+void CheckOutputs(const std::vector<NamedOutput>& outputs, const std::vector<std::string>& inputs);
 
 // To standard error.
 void Warn(std::string_view text);

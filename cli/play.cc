@@ -84,18 +84,8 @@ LoweringOptions LoweringOf(const Schedule& schedule, const Costs& costs,
           .tail = options.tail,
           .iterations = IterationsKept(options, HasGradientSums(schedule, costs)),
           .receives = options.receives,
-          .channels = options.channels};
-}
-
-// The period with one iteration in the steady state rejected and replayed counts by its
-// probability.
-TimeNs ExpectedStep(const Schedule& schedule, const Costs& costs, const PlayOptions& options,
-                    const Summary& summary) {
-  LoweringOptions lowering = LoweringOf(schedule, costs, options);
-  lowering.rejected = {lowering.iterations - 3};
-  const Program program = Lower(schedule, costs, lowering);
-  return ExpectedPeriod(summary.period, PeriodOf(program, SimulateInOrder(program)),
-                        options.rejection);
+          .channels = options.channels,
+          .weight_grads = options.weight_grads};
 }
 
 std::shared_ptr<const Program> MakeProgram(const Schedule& schedule, const Costs& costs,
@@ -122,16 +112,37 @@ void Explain(std::string_view what, std::string& reason) {
   reason += what;
 }
 
+// The same run with one iteration of the steady state rejected and replayed.
+struct Replay {
+  int rejected = 0;
+  std::shared_ptr<const Program> program;
+  std::shared_ptr<const Timeline> timeline;
+};
+
+Replay PlayRejected(const Schedule& schedule, const Costs& costs, const PlayOptions& options) {
+  LoweringOptions lowering = LoweringOf(schedule, costs, options);
+  Replay replay{.rejected = lowering.iterations - 3, .program = {}, .timeline = {}};
+  lowering.rejected = {replay.rejected};
+  replay.program = std::make_shared<const Program>(Lower(schedule, costs, lowering));
+  replay.timeline = std::make_shared<const Timeline>(SimulateInOrder(*replay.program));
+  return replay;
+}
+
 // What the checkers say about the run: validity, and whether it fits.
 class Judge {
  public:
   Judge(const Program& program, const Timeline& timeline)
       : program_(program), timeline_(timeline) {}
 
-  void Run(const ScheduleVerdict& verdict, std::optional<Bytes> limit, Result& result) {
+  void RunFirst(const ScheduleVerdict& verdict, std::optional<Bytes> limit, Result& result) {
     result.valid = verdict.legal();
     for (const Finding& finding : verdict.findings) Explain(finding.what, result.reason);
     result.fits = true;
+    Run(limit, result);
+  }
+
+  // Adds what this run shows to what is known.
+  void Run(std::optional<Bytes> limit, Result& result) {
     TimelineChecker timeline_checker(limit);
     AccountsChecker accounts_checker;
     ForEachEvent(program_, timeline_, program_.num_iterations(), [&](const Event& event) {
@@ -179,7 +190,8 @@ TimeNs LeastWork(const StageCost& cost) {
 
 // Of all micro-batches, with what the optimizer step takes for each stage's own parameters.
 struct Work {
-  Int128 all = 0;
+  Int128 all = 0;  // with the steps
+  Int128 steps = 0;
   Int128 slowest = 0;
   Int128 weight_grad = 0;
   Int128 backward = 0;
@@ -190,6 +202,7 @@ Work WorkOf(const Costs& costs) {
   for (int stage = 0; stage < costs.num_stages(); ++stage) {
     const std::vector<TimeNs>& steps = costs.common().optimizer_by_stage;
     Int128 of_stage = steps.empty() ? 0 : steps[static_cast<size_t>(stage)];
+    work.steps += of_stage;
     for (int i = 0; i < costs.num_micro_batches(); ++i) {
       const StageCost& cost = costs.of(stage, i);
       of_stage += LeastWork(cost);
@@ -200,7 +213,10 @@ Work WorkOf(const Costs& costs) {
     work.slowest = std::max(work.slowest, of_stage);
   }
   // Where both ends are on one rank, an embedding that they share is stepped once.
-  if (costs.num_stages() > 1) work.all -= costs.common().tied_optimizer;
+  if (costs.num_stages() > 1) {
+    work.all -= costs.common().tied_optimizer;
+    work.steps -= costs.common().tied_optimizer;
+  }
   return work;
 }
 
@@ -254,10 +270,33 @@ Schedule FromFile(const Orders& orders) {
   }
 }
 
+// Before there is a schedule: by its placement.
+StageGroups GroupsOf(const ScheduleInfo& info, const Shape& shape) {
+  if (info.stages_per_rank(shape) == 1) return {};
+  const int stages = shape.ranks * info.stages_per_rank(shape);
+  StageGroups groups(static_cast<size_t>(shape.ranks));
+  for (int stage = 0; stage < stages; ++stage) {
+    const int turn = stage / shape.ranks;
+    const int along = stage % shape.ranks;
+    const bool back = info.placement == "V" && turn % 2 == 1;
+    groups[static_cast<size_t>(back ? shape.ranks - 1 - along : along)].push_back(stage);
+  }
+  return groups;
+}
+
+Costs CostsOf(const Scenario& scenario, const ScheduleInfo& info) {
+  const Shape shape = ShapeOf(scenario);
+  return CostsFor(scenario, shape.ranks * info.stages_per_rank(shape), GroupsOf(info, shape));
+}
+
 }  // namespace
 
 Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice) {
-  if (choice.info != nullptr) return choice.info->Make(ShapeOf(scenario));
+  if (choice.info != nullptr) {
+    const Shape shape = ShapeOf(scenario);
+    if (!choice.info->hangs_on_costs()) return choice.info->Make(shape);
+    return choice.info->Make(shape, CostsOf(scenario, *choice.info));
+  }
   Schedule schedule = FromFile(*choice.orders);
   if (schedule.num_ranks() != scenario.ranks ||
       schedule.num_micro_batches() != scenario.micro_batches) {
@@ -286,7 +325,7 @@ struct Playable {
 Playable MakePlayable(const Scenario& scenario, const ScheduleChoice& choice,
                       const PlayOptions& options) {
   Schedule schedule = ScheduleThatFits(scenario, choice, options);
-  Costs costs = CostsFor(scenario, schedule.num_stages());
+  Costs costs = CostsFor(scenario, schedule);
   RefuseOverflow(schedule, costs, std::max(options.iterations, kPeriodIterations));
   return {std::move(schedule), std::move(costs)};
 }
@@ -297,35 +336,94 @@ void CheckOurOwn(const Result& result) {
   throw InvariantError(fmt::format("the checker refuses {}: {}", result.schedule, result.reason));
 }
 
+bool SplitsBackwards(const Schedule& schedule) {
+  const std::span<const Op> ops = schedule.all_ops();
+  return std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.pass == Pass::kB; });
+}
+
+bool RecomputesOnce(const Scenario& scenario) {
+  if (!scenario.model) return false;
+  const std::vector<Recompute>& kinds = scenario.model->run.recompute;
+  return std::find(kinds.begin(), kinds.end(), Recompute::kFull) != kinds.end();
+}
+
+// What is known of a run before it is judged.
+void DescribePlacement(const Scenario& scenario, const Schedule& schedule, Result& result) {
+  result.stages = schedule.num_stages();
+  const int last = schedule.num_stages() - 1;
+  result.ends_apart = schedule.rank_of(0, 0) != schedule.rank_of(last, 0);
+  for (const int stage : schedule.stages_of(schedule.rank_of(0, 0))) {
+    if (stage == last) result.ends_apart = false;
+  }
+  if (scenario.model) {
+    result.layers_per_stage = LayersFor(scenario, schedule.num_stages(), GroupsOf(schedule));
+  }
+  result.recomputes_in_split = RecomputesOnce(scenario) && SplitsBackwards(schedule);
+}
+
+void AddNotes(const Scenario& scenario, const ScheduleChoice& choice, Result& result) {
+  for (const std::string& note : choice.notes) Explain(note, result.reason);
+  if (choice.info != nullptr) Explain(choice.info->Note(ShapeOf(scenario)), result.reason);
+  if (!result.recomputes_in_split) return;
+  Explain(
+      "recomputation beside a split backward: a runtime that walks the graph for B and again for W "
+      "recomputes twice and is slower than 1f1b; recompute: \"full-again-in-w\" shows what that "
+      "takes",
+      result.reason);
+}
+
+// What a run comes to in which versions are rejected, and what it looks like.
+Replay Reject(const Schedule& schedule, const Costs& costs, const PlayOptions& options,
+              Result& result) {
+  Replay replay = PlayRejected(schedule, costs, options);
+  Summary& summary = *result.summary;
+  const TimeNs period = PeriodOf(*replay.program, *replay.timeline);
+  summary.step = ExpectedPeriod(summary.period, period, options.rejection);
+  result.rejection =
+      Rejection{.probability = options.rejection, .period = period, .expected = summary.step};
+  return replay;
+}
+
 void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options,
              Played& played) {
   const auto [schedule, costs] = MakePlayable(scenario, choice, options);
   const std::shared_ptr<const Program> program = MakeProgram(schedule, costs, options);
-  const auto timeline = std::make_shared<Timeline>(SimulateInOrder(*program));
+  const auto timeline = std::make_shared<const Timeline>(SimulateInOrder(*program));
   Result& result = played.result;
-  result.stages = schedule.num_stages();
   result.summary = Summarize(*program, costs, *timeline,
                              PeriodUnder(schedule, costs, options, *program, *timeline));
-  for (const std::string& note : choice.notes) Explain(note, result.reason);
-  if (choice.info != nullptr) Explain(choice.info->Note(ShapeOf(scenario)), result.reason);
-  if (options.rejection > 0)
-    result.summary->step = ExpectedStep(schedule, costs, options, *result.summary);
-  if (options.pack_html) {
-    played.html = PackRun(*program, *timeline, options.iterations);
-    played.html.waterfall =
-        FindWaterfall(schedule, costs, LoweringOf(schedule, costs, options), result.summary->step);
+  DescribePlacement(scenario, schedule, result);
+  AddNotes(scenario, choice, result);
+  if (!options.judge) {
+    SPIRITLEVEL_CHECK(result.named, "an order of somebody else's is judged");
+    result.valid = true;
+    result.fits = result.summary->fits(scenario.memory_limit);
+    if (options.rejection > 0) Reject(schedule, costs, options, result);
+    return;
   }
-  if (!options.judge) return;
   const ScheduleVerdict verdict = CheckSchedule(schedule.ToOrders());
   result.placement = PlacementOf(choice, verdict);
   result.stages_per_rank = verdict.chunks_per_rank;
   if (options.posting == Posting::kIdeal) {
     result.closed_form = FormulaFor(choice, ShapeOf(scenario), costs);
   }
-  Judge(*program, *timeline).Run(verdict, scenario.memory_limit, result);
-  CheckOurOwn(result);
+  Judge(*program, *timeline).RunFirst(verdict, scenario.memory_limit, result);
   played.program = program;
   played.timeline = timeline;
+  int shown = options.iterations;
+  if (options.rejection > 0) {
+    const Replay replay = Reject(schedule, costs, options, result);
+    Judge(*replay.program, *replay.timeline).Run(scenario.memory_limit, result);
+    played.program = replay.program;
+    played.timeline = replay.timeline;
+    played.rejected = replay.rejected;
+    shown = std::max(shown, replay.rejected + 2);  // it is replayed in the next
+  }
+  CheckOurOwn(result);
+  if (!options.pack_html) return;
+  played.html = PackRun(*played.program, *played.timeline, shown);
+  played.html.waterfall =
+      FindWaterfall(schedule, costs, LoweringOf(schedule, costs, options), result.summary->step);
 }
 
 }  // namespace
@@ -351,7 +449,8 @@ Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOp
 void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
                         const PlayOptions& options) {
   try {
-    if (scenario.model && !scenario.model->profile) {
+    const bool hangs_on_costs = choice.info != nullptr && choice.info->hangs_on_costs();
+    if (scenario.model && !scenario.model->profile && !hangs_on_costs) {
       RefuseStages(scenario, ScheduleThatFits(scenario, choice, options).num_stages());
       return;
     }
@@ -369,11 +468,17 @@ Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options
                         .memory_limit = scenario.memory_limit,
                         .posting = std::string(Name(options.posting)),
                         .tail = std::string(Name(options.tail)),
+                        .receives = std::string(Name(options.receives)),
+                        .channels = std::string(Name(options.channels)),
+                        .weight_grads = std::string(Name(options.weight_grads)),
+                        .rejection = options.rejection,
                         .warnings = scenario.warnings};
   const Costs costs = CostsOfAnyCut(scenario);
   const Costs::Common& common = costs.common();
   const Work work = WorkOf(costs);
   comparison.work_per_rank = static_cast<TimeNs>(work.all / scenario.ranks) + common.optimizer;
+  comparison.optimizer_per_rank =
+      static_cast<TimeNs>(work.steps / scenario.ranks) + common.optimizer;
   // Of a rank-sized piece that is as slow as the slowest stage.
   comparison.slowest_stage_work =
       static_cast<TimeNs>(work.slowest * costs.num_stages() / scenario.ranks) + common.optimizer;

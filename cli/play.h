@@ -35,22 +35,27 @@ struct PlayOptions {
   Receives receives = Receives::kEarly;
   Channels channels = Channels::kPair;
   Tail tail = Tail::kBarrier;
+  WeightGrads weight_grads = WeightGrads::kByMicroBatch;
   double rejection = 0;  // probability, of a speculative step
   int iterations = 1;
   bool pack_html = false;  // keep what the HTML report shows, in Played::html
-  bool judge = true;  // else `valid` and `fits` are not found out: for what is only compared with
+  // Else a schedule of the catalog counts as legal, and the peaks of its summary say whether it
+  // fits: for what is only compared with.
+  bool judge = true;
 };
 
 // Throws InputError if the choice cannot be made on this scenario's shape.
 Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice);
 
 // A run with everything it was made of. `program` and `timeline` hold the iterations asked for; the
-// period of more is read off the flat evaluator.
+// period of more is read off the flat evaluator. Where versions may be rejected they hold a run in
+// which one is, and as many iterations as that takes; `rejected` is the one that left it.
 struct Played {
   Result result;
   std::optional<InputError> error;  // why it could not run, with the way out
   std::shared_ptr<const Program> program;
   std::shared_ptr<const Timeline> timeline;
+  std::optional<int> rejected{};
   HtmlRun html{};
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/calibration.h"
 #include "cli/options.h"
 #include "report/result.h"
 
@@ -13,7 +14,13 @@ namespace spiritlevel {
 // InputError where a model has neither, and where typed costs have one. `file` is the scenario's.
 LoadedScenario WithProfile(Scenario scenario, const std::string& file, const std::string& profile);
 
-// With the layers of each number of stages that some result has.
+// What is read for a scenario: its own file, its model's config, and the profile that it names.
+std::vector<std::string> FilesOf(const Scenario& scenario, const std::string& file);
+
+// LoadProfile(), which says of a model's config that it is one.
+Calibration LoadTheProfile(const std::string& file);
+
+// With the layers of each placement that some result has, and what those mean for a tied embedding.
 Provenance WithSplits(LoadedScenario loaded, const std::vector<Result>& results);
 
 }  // namespace spiritlevel

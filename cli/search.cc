@@ -92,6 +92,8 @@ struct SearchCommand {
     LoadedScenario from = scenario.Load();
     Scenario& loaded = from.scenario;
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
+    const std::vector<std::string> inputs = from.files;
+    CheckOutputs({{"--export", csv}, {"--json", json}}, inputs);
     const std::vector<Bytes> room = ParseLimits(limits, loaded);
     const Bytes most = *std::max_element(room.begin(), room.end());
     if (most != kNoLimit) loaded.memory_limit = most;
@@ -106,7 +108,6 @@ struct SearchCommand {
     if (json.value_or("") != "-") {
       Print(CompareTable(comparison) + Verdict(found, wanted));
     }
-    const std::vector<std::string> inputs = {scenario.file, scenario.profile};
     if (csv) WriteOutput(*csv, ToTorchCsv(Schedule(orders)), inputs);
     if (json) WriteOutput(*json, AsJson(comparison, found), inputs);
   }

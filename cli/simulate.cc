@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <future>
 #include <memory>
 #include <optional>
@@ -20,6 +22,7 @@ namespace spiritlevel {
 namespace {
 
 struct SimulateCommand {
+  std::string command_line;
   ScenarioOptions scenario;
   ScheduleFlags schedules;
   PlayFlags play;
@@ -33,8 +36,11 @@ struct SimulateCommand {
     options.pack_html = html.has_value();
     LoadedScenario from = scenario.Load();
     const Scenario& loaded = from.scenario;
+    play.RefuseIdleOn(loaded);
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const ScheduleChoice choice = schedules.LoadOne();
+    const std::vector<std::string> inputs = InputFiles(from, schedules);
+    CheckOutputs({{"--json", json}, {"--trace", trace}, {"--html", html}}, inputs);
     const bool is_reference = choice.info != nullptr && choice.info->name == "1f1b";
     // What speed-up is against, on another core meanwhile.
     auto reference = std::async(std::launch::async, [&] {
@@ -51,10 +57,11 @@ struct SimulateCommand {
     if (one_f_one_b.summary) comparison.one_f_one_b = one_f_one_b;
     comparison.provenance = WithSplits(std::move(from), comparison.results);
     if (json.value_or("") != "-") PrintResult(played, comparison);
-    const std::vector<std::string> inputs = InputFiles(scenario, schedules);
     if (json) WriteOutput(*json, ToJson(comparison), inputs);
     if (trace) WriteOutput(*trace, TraceOf(played, comparison), inputs);
-    if (html) WritePage(*html, comparison, {std::move(played.html)}, scenario, schedules, play);
+    if (html) {
+      WritePage(*html, comparison, {std::move(played.html)}, scenario.file, inputs, command_line);
+    }
   }
 
   static std::string TraceOf(const Played& played, const Comparison& comparison) {
@@ -63,19 +70,29 @@ struct SimulateCommand {
                           .iterations = played.program->num_iterations()});
   }
 
+  static std::string RejectionNote(int rejected) {
+    return fmt::format(
+        "Not drawn, since it comes later: what iteration {} leaves is rejected in iteration {}, "
+        "which\ndrops its first forwards, rolls back and runs them again; --html and --trace show "
+        "it.\n",
+        rejected + 1, rejected + 2);
+  }
+
   void PrintResult(const Played& played, const Comparison& comparison) const {
     Print(DescribeResult(comparison.results[0], comparison));
     if (chart) {
       Print("\n" +
             TerminalChart(*played.program, *played.timeline, OutputWidth(), OutputTakesColour()));
+      if (played.rejected) Print(RejectionNote(*played.rejected));
     }
   }
 };
 
 }  // namespace
 
-void AddSimulate(CLI::App& app) {
+void AddSimulate(CLI::App& app, const std::string& command_line) {
   const auto command = std::make_shared<SimulateCommand>();
+  command->command_line = command_line;
   CLI::App* sub = app.add_subcommand("simulate", "Play one schedule on a scenario, rank by rank");
   command->scenario.AddTo(*sub);
   command->schedules.AddTo(*sub, /*many=*/false);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "models/stages.h"
 
 namespace spiritlevel {
@@ -19,6 +21,33 @@ std::vector<std::string> AssumptionsOf(const ModelRun& run) {
                   bytes.total(), bytes.parameter, bytes.gradient, bytes.optimizer,
                   run.dtype == DType::kFloat32 ? "" : "a master copy and "),
   };
+}
+
+std::vector<std::string> AssumptionsOf(const Architecture& architecture, const ModelRun& run) {
+  std::vector<std::string> lines = AssumptionsOf(run);
+  if (architecture.norm == NormKind::kLayer) {
+    lines.push_back("a LayerNorm takes the time of an RMSNorm of that size");
+  }
+  if (!architecture.gated_mlp) {
+    lines.push_back("a GELU takes, for each byte it moves, the time of a gated MLP's activation");
+  }
+  if (architecture.attention_softcap) {
+    lines.push_back("the soft cap of attention's scores takes no time of its own");
+  }
+  const bool windowed =
+      std::any_of(architecture.windows.begin(), architecture.windows.end(),
+                  [&](int64_t window) { return window > 0 && window < run.sequence_length; });
+  if (windowed) {
+    lines.push_back(
+        "attention with a window takes, for each pair it needs, the time of attention without");
+  }
+  return lines;
+}
+
+std::string TiedEmbeddingLine(int64_t parameters, std::string_view placements) {
+  return fmt::format(
+      "the tied embedding is held on the first and on the last stage{}{}: {} parameters more",
+      placements.empty() ? "" : ", placement ", placements, parameters);
 }
 
 }  // namespace spiritlevel

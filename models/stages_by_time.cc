@@ -21,10 +21,12 @@ class Splits {
     std::vector<int64_t> begins = {0};
     for (size_t stage = 0; stage < stages_; ++stage) {
       const int64_t first = begins.back();
-      const auto after = static_cast<int64_t>(stages_ - stage - 1);
       int64_t count = 0;
-      while (first + count < layers_ - after && time_(stage, first, count + 1) <= limit) ++count;
-      if (count == 0) return {0};
+      while (first + count < layers_ - LeastAfter(stage) &&
+             time_(stage, first, count + 1) <= limit) {
+        ++count;
+      }
+      if (count < LeastLayers(stage, stages_) || time_(stage, first, count) > limit) return {0};
       begins.push_back(first + count);
     }
     return begins;
@@ -35,9 +37,9 @@ class Splits {
     std::vector<int64_t> begins(stages_ + 1, layers_);
     for (size_t stage = stages_; stage-- > 0;) {
       const int64_t end = begins[stage + 1];
-      const auto before = static_cast<int64_t>(stage);
       int64_t first = end;
-      while (first > before && time_(stage, first - 1, end - first + 1) <= limit) --first;
+      while (first > LeastBefore(stage) && time_(stage, first - 1, end - first + 1) <= limit)
+        --first;
       begins[stage] = first;
     }
     return begins;
@@ -71,8 +73,8 @@ class Splits {
       for (int64_t first = earliest[stage]; first <= latest[stage]; ++first) {
         Int128 least = kNever;
         int64_t best = 0;
-        for (int64_t next = std::max(first + 1, earliest[stage + 1]); next <= latest[stage + 1];
-             ++next) {
+        for (int64_t next = std::max(first + LeastLayers(stage, stages_), earliest[stage + 1]);
+             next <= latest[stage + 1]; ++next) {
           const TimeNs time = time_(stage, first, next - first);
           if (time > limit) break;
           const Int128 rest = cost_after[static_cast<size_t>(next - earliest[stage + 1])];
@@ -102,12 +104,22 @@ class Splits {
   static constexpr Int128 kNever = static_cast<Int128>(std::numeric_limits<int64_t>::max()) *
                                    std::numeric_limits<int64_t>::max();
 
+  // What the stages on either side need at least: a layer each, but for the ends.
+  int64_t LeastBefore(size_t stage) const {
+    return std::max<int64_t>(0, static_cast<int64_t>(stage) - 1);
+  }
+  int64_t LeastAfter(size_t stage) const { return LeastBefore(stages_ - stage - 1); }
+
   int64_t layers_;
   size_t stages_;
   const StageTime& time_;
 };
 
 }  // namespace
+
+int64_t LeastLayers(size_t stage, size_t stages) {
+  return stage == 0 || stage + 1 == stages ? 0 : 1;
+}
 
 LayersPerStage StagesByTime(int64_t layers, int64_t stages, const StageTime& time) {
   CheckStageCount(layers, stages);

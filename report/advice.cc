@@ -99,7 +99,8 @@ class Adviser {
   std::string Need(const Result& r) const {
     std::string need =
         fmt::format("{} on rank {}", FormatMemory(PeakOf(r)), r.summary->fullest_rank());
-    if (!comparison_.memory_limit) return need;
+    // A peak outside the first iteration is not in these numbers.
+    if (!comparison_.memory_limit || Missing(r) <= 0) return need;
     return need + fmt::format(", {} over the limit of {}", FormatMemory(Missing(r)),
                               FormatMemory(*comparison_.memory_limit));
   }
@@ -159,7 +160,7 @@ class Adviser {
       text += fmt::format(". 1f1b does not: it needs {}. A step takes {}, 1f1b's would take {}",
                           Need(*base_), FormatTime(StepOf(*best_)), FormatTime(StepOf(*base_)));
     }
-    text += SplitWarning() + FasterButTooBig();
+    text += SplitWarning() + RecomputeWarning() + FasterButTooBig();
     return {.kind = AdviceKind::kInsteadOf1F1B, .schedule = best_->schedule, .text = text};
   }
 
@@ -251,10 +252,11 @@ class Adviser {
   }
 
   Advice Better() const {
-    const std::string text = fmt::format(
-        "use {}: {} as fast as 1f1b ({} a step instead of {}){}. {}{}{}", best_->schedule,
-        Times(FactorOf(*best_)), FormatTime(StepOf(*best_)), FormatTime(StepOf(*base_)),
-        MemoryAgainst1F1B(), Mechanism(), WhatShrank(), SplitWarning() + FasterButTooBig());
+    const std::string text =
+        fmt::format("use {}: {} as fast as 1f1b ({} a step instead of {}){}. {}{}{}",
+                    best_->schedule, Times(FactorOf(*best_)), FormatTime(StepOf(*best_)),
+                    FormatTime(StepOf(*base_)), MemoryAgainst1F1B(), Mechanism(), WhatShrank(),
+                    SplitWarning() + RecomputeWarning() + FasterButTooBig());
     return {.kind = AdviceKind::kBetter, .schedule = best_->schedule, .text = text};
   }
 
@@ -305,7 +307,8 @@ class Adviser {
       const auto category = static_cast<StallCategory>(i);
       const TimeNs b = MeanStall(theirs, category), a = MeanStall(mine, category);
       if (b - a <= before - after) continue;
-      what = fmt::format("{} stalls fall", Name(category));
+      what = category == StallCategory::kOptimizer ? "waits in " + Words(category) + " fall"
+                                                   : fmt::format("{} stalls fall", Name(category));
       before = b;
       after = a;
     }
@@ -326,6 +329,15 @@ class Adviser {
         ". But do not count on it: W is only {} of BW, so the profile says the split is not "
         "happening; fused layers compute weight gradients inside B",
         share);
+  }
+
+  // C27 of the field's cases: such runs were many times slower than 1F1B.
+  std::string RecomputeWarning() const {
+    if (!best_->recomputes_in_split) return "";
+    return ". That holds where layers are recomputed once: a runtime that walks the graph for B "
+           "and "
+           "again for W recomputes twice and is slower than 1f1b; compare with recompute: "
+           "\"full-again-in-w\" first";
   }
 
   std::string FasterButTooBig() const {

@@ -11,17 +11,21 @@
 //   kBottleneck         the slowest stage's work alone is 97 % of 1F1B's step;
 //   kBarelySplit        W is less than 10 % of BW, so there is nothing to fill a bubble with;
 //   kNoRoom             one is 2 % faster but does not fit;
-//   kTrafficEatsGain    a V placement would be, if its ranks did not wait for messages on their way;
-//   kNoGain             whatever it is, no schedule gains 2 %.
-//   kBetter           the best that fits.
+//   kTrafficEatsGain    a V placement would be, if its ranks did not wait for messages on their
+//   way; kNoGain             whatever it is, no schedule gains 2 %. kBetter           the best that
+//   fits.
 //
 // The small bubble stands before the bottleneck because with equal stages it implies it, and both
 // stand before the split because they bound every schedule, the split only those that use it.
 //
 // The best is the fastest by step, but steps within 0.5 % count as equal. Of those 1F1B comes
 // first, then the smallest peak memory, then the least sent between ranks, then the simpler order:
-// gpipe, interleaved, and so on as the catalog has them. Where B and W are barely split, one that holds no weight gradients back is
-// preferred to any that is not 2 % faster, since the gain of the others is not to be counted on.
+// gpipe, interleaved, and so on as the catalog has them. Where B and W are barely split, one that
+// holds no weight gradients back is preferred to any that is not 2 % faster, since the gain of the
+// others is not to be counted on.
+//
+// What is advised may rest on a split backward that a runtime does not do well: that is said beside
+// it, where W is barely split and where layers are recomputed.
 #pragma once
 
 #include <string>

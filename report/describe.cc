@@ -7,6 +7,7 @@
 #include "report/figures.h"
 #include "report/grid.h"
 #include "report/schedules_list.h"
+#include "report/table.h"
 #include "report/text.h"
 
 namespace spiritlevel {
@@ -16,7 +17,8 @@ constexpr size_t kIndent = 26;
 constexpr size_t kRanksListed = 16;
 
 void AddLine(std::string_view what, std::string_view text, std::string& out) {
-  out += PadRight(what, kIndent) + Wrap(text, kIndent) + '\n';
+  const std::string_view gap = what.size() < kIndent ? "" : " ";  // a long probability
+  out += PadRight(what, kIndent) + std::string(gap) + Wrap(text, kIndent) + '\n';
 }
 
 std::string Placement(const Result& r) {
@@ -60,12 +62,18 @@ void AddTimes(const Result& r, const Comparison& comparison, std::string& out) {
   std::string step = FormatTime(s.step);
   const std::optional<double> factor = SpeedUp(r, comparison);
   if (factor && r.schedule != "1f1b") step += fmt::format(", {} as fast as 1f1b", Times(*factor));
-  AddLine("step", step, out);
+  AddLine(r.rejection ? fmt::format("expected step at q = {}", r.rejection->probability) : "step",
+          step, out);
   std::optional<TimeNs> makespan = r.closed_form.makespan;
   if (makespan) *makespan += TailOf(s);
   AddLine("makespan", Beside(s.makespan, makespan), out);
   AddLine("longest rank span", Beside(s.max_rank_span, r.closed_form.max_rank_span), out);
-  AddLine("period", FormatTime(s.period), out);
+  if (r.rejection) {
+    AddLine("period, none rejected", FormatTime(s.period), out);
+    AddLine("period, one rejected", FormatTime(r.rejection->period), out);
+  } else {
+    AddLine("period", FormatTime(s.period), out);
+  }
   AddLine("bubble rate", Percent(s.bubble_rate) + " of the longest rank span", out);
   AddLine("bubble fraction", Percent(s.bubble_fraction) + " of ranks x makespan", out);
 }
@@ -162,12 +170,17 @@ std::string RankTable(const Summary& s) {
 
 std::string DescribeResult(const Result& r, const Comparison& comparison) {
   std::string out =
-      Wrap(fmt::format("{}{} on {}: {} ranks, {} micro-batches", r.schedule, Placement(r),
-                       comparison.scenario, comparison.ranks, comparison.micro_batches),
+      Wrap(fmt::format("{}{} on {}: {} ranks, {} micro-batches{}{}", r.schedule, Placement(r),
+                       comparison.scenario, comparison.ranks, comparison.micro_batches,
+                       comparison.posting.empty() ? "" : ", ", Choices(comparison)),
            0) +
       "\n";
-  const std::string source = comparison.provenance ? SourceOf(*comparison.provenance) : "";
-  if (!source.empty()) out += Wrap(source, 0) + "\n";
+  if (comparison.provenance) {
+    for (const std::string& text :
+         {SourceOf(*comparison.provenance), PlayedAs(*comparison.provenance)}) {
+      if (!text.empty()) out += Wrap(text, 0) + "\n";
+    }
+  }
   out += "\n";
   if (!r.summary) return out + "cannot run: " + Wrap(OneParagraph(r.reason), 12) + '\n';
   const Summary& s = *r.summary;
@@ -179,7 +192,11 @@ std::string DescribeResult(const Result& r, const Comparison& comparison) {
           out);
   if (!r.reason.empty()) AddLine(r.valid ? "note" : "illegal", OneParagraph(r.reason), out);
   out += '\n' + RankTable(s);
-  out += "\nof the first iteration; on each rank busy and stalls add up to the makespan\n";
+  out += "\nof the first iteration; on each rank busy and stalls add up to the makespan";
+  if (SumOfStalls(s, StallCategory::kOptimizer) > 0) {
+    out += ";\noptimizer is all of the tail: step, barrier, sums of gradients";
+  }
+  out += '\n';
   return out;
 }
 

@@ -55,6 +55,11 @@ double StallShare(const Summary& summary, StallCategory category) {
          (static_cast<double>(summary.makespan) * static_cast<double>(Ranks(summary)));
 }
 
+std::string Words(StallCategory category) {
+  if (category == StallCategory::kOptimizer) return "the tail (step, barrier, sums of gradients)";
+  return std::string(Name(category));
+}
+
 bool DefersWeightGrads(const Summary& summary) { return summary.peak_waiting_w > 1; }
 
 }  // namespace spiritlevel

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "report/result.h"
 
@@ -26,6 +27,10 @@ TimeNs MeanStall(const Summary& summary, StallCategory category);    // a rank
 TimeNs MeanBusy(const Summary& summary);                             // a rank
 // Share of ranks x makespan; over all categories they sum to the bubble fraction.
 double StallShare(const Summary& summary, StallCategory category);
+
+// How to call it where it is read alone: "dependency"; "the tail (step, barrier, sums of
+// gradients)" for what its name alone would blame on the optimizer.
+std::string Words(StallCategory category);
 
 // It holds weight gradients back (a BW, or a W right after its B, counts one at a time), so that
 // what it gains depends on B and W really being separate.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "report/advice.h"
 #include "report/figures.h"
@@ -38,11 +39,43 @@ class Summariser {
   std::string Best() const {
     if (advised_ == nullptr) {
       const bool ran = std::any_of(comparison_.results.begin(), comparison_.results.end(), Ran);
-      return ran ? "no schedule: none fits into the memory limit"
-                 : "no schedule: none can run on this scenario";
+      return !ran          ? "no schedule: none can run on this scenario"
+             : IsOnlyOne() ? "no schedule: this one does not fit into the memory limit"
+                           : "no schedule: none fits into the memory limit";
     }
-    return fmt::format("{}: a step of {} micro-batches takes {}", advised_->schedule,
-                       comparison_.micro_batches, FormatTime(advised_->summary->step));
+    return fmt::format("{}: {} of {} micro-batches takes {}{}", advised_->schedule,
+                       comparison_.rejection > 0
+                           ? fmt::format("the expected step at q = {}", comparison_.rejection)
+                           : "a step",
+                       comparison_.micro_batches, FormatTime(advised_->summary->step),
+                       BehindTheFastest());
+  }
+
+  bool IsOnlyOne() const { return comparison_.results.size() == 1; }
+
+  // ", within 0.4 % of the fastest, in less memory" where another that fits is faster.
+  std::string BehindTheFastest() const {
+    const Result* fastest = advised_;
+    for (const Result& r : comparison_.results) {
+      if (Ran(r) && r.fits && r.summary->step < fastest->summary->step) fastest = &r;
+    }
+    if (fastest == advised_ || fastest->summary->step == 0) return "";
+    const double behind =
+        static_cast<double>(advised_->summary->step) / static_cast<double>(fastest->summary->step) -
+        1;
+    const bool smaller = PeakBytes(*advised_->summary) < PeakBytes(*fastest->summary);
+    return fmt::format(", within {:.1f} % of the fastest{}",
+                       std::max(0.1, std::ceil(behind * 1000) / 10),
+                       smaller ? ", in less memory" : "");
+  }
+
+  const Result* Smallest() const {
+    const Result* least = nullptr;
+    for (const Result& r : comparison_.results) {
+      if (!Ran(r)) continue;
+      if (least == nullptr || PeakBytes(*r.summary) < PeakBytes(*least->summary)) least = &r;
+    }
+    return least;
   }
 
   std::string Against1F1B() const {
@@ -70,7 +103,7 @@ class Summariser {
     }
     const auto busiest = std::max_element(s.stalls.busy.begin(), s.stalls.busy.end());
     return fmt::format("most idle time is {}, {} of all; rank {} computes longest, {} a step",
-                       Name(largest), Percent(StallShare(s, largest)),
+                       Words(largest), Percent(StallShare(s, largest)),
                        busiest - s.stalls.busy.begin(), FormatTime(*busiest));
   }
 
@@ -86,9 +119,17 @@ class Summariser {
     const auto ran = std::count_if(comparison_.results.begin(), comparison_.results.end(), Ran);
     const auto fits = std::count_if(comparison_.results.begin(), comparison_.results.end(),
                                     [](const Result& r) { return Ran(r) && r.fits; });
-    const std::string_view join = text.empty() ? "the limit is " : " of a limit of ";
-    return fmt::format("{}{}{}; {} of the {} schedules that run here fit", text, join,
-                       FormatMemory(*comparison_.memory_limit), fits, ran);
+    const std::string limit = FormatMemory(*comparison_.memory_limit);
+    const Result* const least = Smallest();
+    if (advised_ == nullptr && least != nullptr) {
+      return fmt::format(
+          "{} needs {}: {}, {} over the limit of {}", least->schedule,
+          IsOnlyOne() ? "too much" : "least", FormatMemory(PeakBytes(*least->summary)),
+          FormatMemory(PeakBytes(*least->summary) - *comparison_.memory_limit), limit);
+    }
+    text += (text.empty() ? "the limit is " : " of a limit of ") + limit;
+    if (IsOnlyOne()) return text;
+    return fmt::format("{}; {} of the {} schedules that run here fit", text, fits, ran);
   }
 
   std::string HowSure() const {
@@ -97,12 +138,16 @@ class Summariser {
       return "as sure as the costs that were typed in; nothing was measured here";
     }
     const ProfileProvenance& profile = *from->profile;
+    if (profile.typed_in()) return "as sure as the profile that was typed in; nothing was measured";
     if (profile.held_out_shapes == 0) {
       return "unknown: the profile has no kernels that its fits were tried on";
     }
-    return fmt::format("nine of ten unseen kernels predicted within {}{}",
-                       Percent(profile.held_out_p90),
-                       profile.noisy ? "; the machine was noisy, measure again" : "");
+    if (!profile.noisy) {
+      return fmt::format("nine of ten unseen kernels predicted within {}",
+                         Percent(profile.held_out_p90));
+    }
+    return fmt::format("kernels within {}, but noisy; again: spiritlevel calibrate -o {}",
+                       Percent(profile.held_out_p90), profile.file);
   }
 
   const Comparison& comparison_;

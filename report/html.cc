@@ -100,8 +100,8 @@ class Page {
   std::string Facts() const {
     std::string facts = Count(comparison_.ranks, "rank", "s") + " · " +
                         Count(comparison_.micro_batches, "micro-batch", "es");
-    if (!comparison_.posting.empty()) facts += " · posting " + comparison_.posting;
-    if (!comparison_.tail.empty()) facts += " · tail " + comparison_.tail;
+    const std::string choices = Choices(comparison_);
+    if (!choices.empty()) facts += " · " + choices;
     return facts + (comparison_.memory_limit
                         ? " · memory limit " + FormatMemory(*comparison_.memory_limit)
                         : " · no memory limit");
@@ -150,10 +150,14 @@ class Page {
     const Summary& s = *advised->summary;
     const Result* base = Baseline(comparison_);
     std::string out = "<dl class=\"figures\">\n";
-    out += Figure("step", FormatTime(s.step),
-                  base == nullptr || base->schedule == advised->schedule
-                      ? "from one first F to the next"
-                      : "1f1b: " + FormatTime(base->summary->step));
+    std::string note = base == nullptr || base->schedule == advised->schedule
+                           ? "from one first F to the next"
+                           : "1f1b: " + FormatTime(base->summary->step);
+    if (advised->rejection) note += "; none rejected: " + FormatTime(s.period);
+    out += Figure(advised->rejection
+                      ? fmt::format("expected step at q = {}", advised->rejection->probability)
+                      : "step",
+                  FormatTime(s.step), note);
     const std::optional<double> speed_up = SpeedUp(*advised, comparison_);
     const std::optional<double> most = LargestSpeedUp(comparison_);
     if (speed_up && most) {
@@ -196,7 +200,9 @@ class Page {
            HtmlTable(comparison_, advice_.schedule) +
            "</div>\n<dl class=\"terms\">\n"
            "<dt>step</dt><dd>From a rank's first F to its first F one iteration later, in the "
-           "steady state, the largest over ranks. Speed-up is by step.</dd>\n"
+           "steady state, the largest over ranks. Speed-up is by step." +
+           Expected() +
+           "</dd>\n"
            "<dt>bubble rate</dt><dd>(longest rank span − largest busy time) / longest rank span: "
            "the zero-bubble papers' number.</dd>\n"
            "<dt>bubble fraction</dt><dd>Idle share of ranks × makespan. The stalls sum to "
@@ -204,6 +210,13 @@ class Page {
            "<dt>waiting for</dt><dd>Most stage activations on a rank that wait for B, and for W. "
            "Where a rank holds v stages each is 1/v as large.</dd>\n"
            "<dt>sent</dt><dd>Bytes between ranks in one iteration.</dd>\n</dl>\n</section>\n";
+  }
+
+  std::string Expected() const {
+    if (comparison_.rejection <= 0) return "";
+    return EscapeHtml(fmt::format(
+        " It is the expected step at q = {}: the timelines show one version rejected and replayed.",
+        comparison_.rejection));
   }
 
   std::string Scenario() const {
@@ -290,6 +303,7 @@ class Page {
     if (!result.summary) return json;
     const Summary& s = *result.summary;
     json["step_ns"] = s.step;
+    json["rejection"] = result.rejection ? Json(result.rejection->probability) : Json(nullptr);
     json["makespan_ns"] = s.makespan;
     json["bubble_rate"] = s.bubble_rate;
     json["bubble_fraction"] = s.bubble_fraction;

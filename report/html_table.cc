@@ -61,8 +61,8 @@ class Table {
   std::string Header() const {
     std::string stalls;
     for (const StallCategory c : stalls_) {
-      stalls +=
-          fmt::format("<th scope=\"col\"><abbr title=\"{}\">{}</abbr></th>", Name(c), ShortName(c));
+      stalls += fmt::format("<th scope=\"col\"><abbr title=\"{}\">{}</abbr></th>", Words(c),
+                            ShortName(c));
     }
     std::string groups = "<thead>\n<tr><th scope=\"col\" rowspan=\"2\">schedule</th>";
     groups += Group("time", 2) + Group("bubble, %", 2);
@@ -84,7 +84,7 @@ class Table {
                                   advised ? " <span class=\"badge good\">advised</span>" : "");
     if (!result.summary) {
       return row + fmt::format("<td class=\"reason\" colspan=\"{}\">cannot run: {}</td></tr>\n",
-                               num_columns() - 1, EscapeHtml(OneParagraph(result.reason)));
+                               num_columns() - 1, ReasonOrMark(result));
     }
     return row + Numbers(result, *result.summary) + "</tr>\n";
   }
@@ -113,6 +113,16 @@ class Table {
     const std::string_view fits = !result.valid ? "illegal" : result.fits ? "yes" : "no";
     const std::string_view kind = result.valid && result.fits ? "good" : "bad";
     return cells + fmt::format("<td class=\"{}\">{}{}</td>", kind, fits, Mark(result.reason));
+  }
+
+  // Of a row that cannot run; a long one that several rows share is a footnote.
+  std::string ReasonOrMark(const Result& result) {
+    constexpr size_t kLong = 60;
+    const auto same =
+        std::count_if(comparison_.results.begin(), comparison_.results.end(),
+                      [&](const Result& r) { return !r.summary && r.reason == result.reason; });
+    if (same < 2 || result.reason.size() < kLong) return EscapeHtml(OneParagraph(result.reason));
+    return "see" + Mark(result.reason);
   }
 
   // Of what is to be known about a row, each text once.

@@ -45,10 +45,18 @@ void AddNumbers(const std::optional<Summary>& summary, Json& json) {
   add("parameter_copies", [](const Summary& s) { return s.parameter_copies; });
 }
 
+Json RejectionOf(const std::optional<Rejection>& rejection) {
+  if (!rejection) return nullptr;
+  return {{"probability", rejection->probability},
+          {"period_rejected_ns", rejection->period},
+          {"expected_step_ns", rejection->expected}};
+}
+
 Json ResultOf(const Result& result, const Comparison& comparison) {
   Json json;
   json["schedule"] = result.schedule;
   AddNumbers(result.summary, json);
+  json["rejection"] = RejectionOf(result.rejection);
   json["fits"] = result.summary.has_value() && result.fits;
   json["valid"] = Ran(result);
   json["reason"] = result.reason;
@@ -59,7 +67,9 @@ Json ResultOf(const Result& result, const Comparison& comparison) {
 Json ModelOf(const ModelProvenance& model) {
   Json splits = Json::array();
   for (const SplitUsed& split : model.splits) {
-    splits.push_back({{"stages", split.stages}, {"layers_per_stage", split.layers_per_stage}});
+    splits.push_back({{"stages", split.stages},
+                      {"placement", split.placement},
+                      {"layers_per_stage", split.layers_per_stage}});
   }
   Json json;
   json["config_file"] = model.config_file;
@@ -89,6 +99,9 @@ Json ProfileOf(const ProfileProvenance& profile) {
   json["held_out_shapes"] = profile.held_out_shapes;
   json["held_out_p90"] = profile.held_out_shapes > 0 ? Json(profile.held_out_p90) : Json(nullptr);
   json["noisy"] = profile.noisy;
+  json["typed_in"] = profile.typed_in();
+  json["left_out"] = profile.left_out;
+  json["complete"] = profile.complete;
   return json;
 }
 
@@ -112,6 +125,10 @@ std::string ToJson(const Comparison& comparison) {
   json["memory_limit_bytes"] = OrNull(comparison.memory_limit);
   json["posting"] = comparison.posting;
   json["tail"] = comparison.tail;
+  json["receives"] = comparison.receives;
+  json["channels"] = comparison.channels;
+  json["weight_grads"] = comparison.weight_grads;
+  json["rejection"] = comparison.rejection;
   json["warnings"] = comparison.warnings;
   json["results"] = Json::array();
   for (const Result& r : comparison.results) json["results"].push_back(ResultOf(r, comparison));

@@ -10,10 +10,11 @@
 
 namespace spiritlevel {
 
-// "layers per stage" of the schedules with that many stages.
+// "layers per stage" of the schedules with that many stages in that placement.
 struct SplitUsed {
   int stages = 0;
   std::vector<int64_t> layers_per_stage{};
+  std::string placement{};  // several where they are cut alike: "linear, bidirectional"
 };
 
 // The device profile, as its file describes itself.
@@ -26,6 +27,11 @@ struct ProfileProvenance {
   int held_out_shapes = 0;
   double held_out_p90 = 0;  // of |predicted - measured| / measured, over these shapes
   bool noisy = false;       // the machine did not hold still
+  int left_out = 0;         // planned shapes that there was no time for
+  bool complete = true;     // else it was stopped
+
+  // Nobody measured it: it names no machine and no date.
+  bool typed_in() const { return date.empty() && cpu.empty(); }
 };
 
 struct ModelProvenance {
@@ -36,7 +42,7 @@ struct ModelProvenance {
   int64_t sequence_length = 0;
   int64_t micro_batch_size = 0;
   std::string split{};
-  std::vector<SplitUsed> splits{};       // of the numbers of stages that were played, ascending
+  std::vector<SplitUsed> splits{};       // of the placements that were played, by stages
   std::vector<std::string> recompute{};  // one for all stages, or one for each
   int data_parallel = 1;
   Bytes bucket_bytes = 0;
@@ -62,5 +68,13 @@ std::vector<ProvenanceLine> LinesOf(const Provenance& provenance);
 // "costs of config.json on AMD EPYC, float32, measured 2024-05-31 (machine.textproto)"; nothing for
 // costs that are typed in, whose scenario is named already.
 std::string SourceOf(const Provenance& provenance);
+
+// What was played of the model, two lines; nothing for costs that are typed in:
+//   layers 6 6 6 4 (linear); 3 3 3 3 3 3 3 1 (V)
+//   micro-batches of 2 x 1024 tokens, recompute none
+std::string PlayedAs(const Provenance& provenance);
+
+// "6 x5 4" for 6 6 6 6 6 4; up to four alike are written out.
+std::string ShortList(const std::vector<int64_t>& numbers);
 
 }  // namespace spiritlevel

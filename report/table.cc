@@ -1,6 +1,7 @@
 #include "report/table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +12,7 @@
 #include "report/figures.h"
 #include "report/grid.h"
 #include "report/text.h"
+#include "sim/program.h"
 
 namespace spiritlevel {
 namespace {
@@ -33,7 +35,7 @@ class Table {
     if (any_ran_) AddNumbers();
     for (size_t i = 0; i < comparison_.results.size(); ++i) {
       const Result& r = comparison_.results[i];
-      if (!r.summary) grid_.ReplaceRow(i, "cannot run: " + OneParagraph(r.reason));
+      if (!r.summary) grid_.ReplaceRow(i, "cannot run: " + ReasonOrMark(r));
     }
     out += grid_.ToString();
     for (size_t i = 0; i < notes_.size(); ++i) {
@@ -79,8 +81,8 @@ class Table {
         fmt::format("{}: {} rank{}, {} micro-batch{}", comparison_.scenario, comparison_.ranks,
                     comparison_.ranks == 1 ? "" : "s", comparison_.micro_batches,
                     comparison_.micro_batches == 1 ? "" : "es");
-    if (!comparison_.posting.empty()) title += fmt::format(", posting {}", comparison_.posting);
-    if (!comparison_.tail.empty()) title += fmt::format(", tail {}", comparison_.tail);
+    const std::string choices = Choices(comparison_);
+    if (!choices.empty()) title += ", " + choices;
     if (comparison_.memory_limit) {
       title += fmt::format(", memory limit {}", FormatMemory(*comparison_.memory_limit));
     }
@@ -89,8 +91,12 @@ class Table {
 
   std::string Source() const {
     if (!comparison_.provenance) return "";
-    const std::string source = SourceOf(*comparison_.provenance);
-    return source.empty() ? "" : Wrap(source, 0) + "\n";
+    std::string lines;
+    for (const std::string& text :
+         {SourceOf(*comparison_.provenance), PlayedAs(*comparison_.provenance)}) {
+      if (!text.empty()) lines += Wrap(text, 0) + "\n";
+    }
+    return lines;
   }
 
   void AddNames() {
@@ -152,18 +158,32 @@ class Table {
         [](const Result&, const Summary& s) { return std::to_string(s.parameter_copies); });
   }
 
-  // What is to be known about rows that ran, each text once.
+  // What is to be known about rows that ran.
   void AddNotes() {
     Grid::Column column{.left = true};
     for (const Result& r : comparison_.results) {
-      column.cells.emplace_back();
-      if (!r.summary || r.reason.empty()) continue;
-      const std::string text = OneParagraph(r.reason);
-      const auto known = std::find(notes_.begin(), notes_.end(), text);
-      column.cells.back() = fmt::format("[{}]", known - notes_.begin() + 1);
-      if (known == notes_.end()) notes_.push_back(text);
+      column.cells.push_back(r.summary && !r.reason.empty() ? Mark(r.reason) : "");
     }
     if (!notes_.empty()) grid_.Add(std::move(column));
+  }
+
+  // "[1]": each text stands once below the table.
+  std::string Mark(const std::string& reason) {
+    const std::string text = OneParagraph(reason);
+    const auto known = std::find(notes_.begin(), notes_.end(), text);
+    const auto number = known - notes_.begin() + 1;
+    if (known == notes_.end()) notes_.push_back(text);
+    return fmt::format("[{}]", number);
+  }
+
+  // Of a row that cannot run; a long one that several rows share is a footnote.
+  std::string ReasonOrMark(const Result& result) {
+    constexpr size_t kLong = 60;
+    const auto same =
+        std::count_if(comparison_.results.begin(), comparison_.results.end(),
+                      [&](const Result& r) { return !r.summary && r.reason == result.reason; });
+    if (same < 2 || result.reason.size() < kLong) return OneParagraph(result.reason);
+    return Mark(result.reason);
   }
 
   std::string Legend() const {
@@ -171,7 +191,12 @@ class Table {
     const auto add = [&](std::string_view what, const std::string& meaning) {
       legend += PadRight(what, 10) + Wrap(meaning, 10) + '\n';
     };
-    add("step", "from one first F to the next, in the steady state; speed-up over 1f1b is by step");
+    const std::string step = "from one first F to the next, in the steady state";
+    add("step", comparison_.rejection > 0
+                    ? fmt::format("expected step at q = {}: {}, one version in {:.4g} rejected and "
+                                  "replayed; speed-up over 1f1b is by it",
+                                  comparison_.rejection, step, 1 / comparison_.rejection)
+                    : step + "; speed-up over 1f1b is by step");
     add("bubble",
         "rate: (longest rank span - largest busy time) / longest rank span;\n"
         "frac: idle share of ranks x makespan, which the stalls add up to");
@@ -190,7 +215,7 @@ class Table {
   std::string StallLegend() const {
     std::vector<std::string> names;
     for (const StallCategory c : shown_) {
-      names.push_back(fmt::format("{} {}", ShortName(c), Name(c)));
+      names.push_back(fmt::format("{} {}", ShortName(c), Words(c)));
     }
     std::string legend = fmt::format("{}", fmt::join(names, ", "));
     if (left_out_.empty()) return legend;
@@ -232,20 +257,40 @@ std::string_view ShortName(StallCategory category) {
 }
 
 std::string Headline(const Comparison& comparison) {
-  const std::string work = FormatTime(comparison.work_per_rank);
+  const TimeNs optimizer = comparison.optimizer_per_rank;
+  const std::string passes = FormatTime(comparison.work_per_rank - optimizer);
+  const std::string work = optimizer == 0 ? fmt::format("own work is {}", passes)
+                                          : fmt::format("own work is {}, its optimizer step {}",
+                                                        passes, FormatTime(optimizer));
   const std::string_view mean =
       comparison.slowest_stage_work > comparison.work_per_rank ? "the mean rank" : "each rank";
   const Result* base = Baseline(comparison);
   const std::optional<double> most = LargestSpeedUp(comparison);
   if (base == nullptr || !most) {
-    return fmt::format("{}; {}'s own work is {}:\nno schedule's step can be shorter.",
+    return fmt::format("{}; {}'s {}:\nno schedule's step can be shorter.",
                        base == nullptr ? "1f1b cannot run here" : "1f1b takes no time", mean, work);
   }
   return fmt::format(
-      "1f1b takes {} a step; {}'s own work is {}:\n"
+      "1f1b takes {} a step; {}'s {}:\n"
       "{}no schedule can be more than {} as fast.",
       FormatTime(base->summary->step), mean, work,
       mean == "each rank" ? "" : "even with perfectly balanced ranks ", Times(*most));
+}
+
+std::string Choices(const Comparison& comparison) {
+  std::vector<std::string> choices;
+  const auto add = [&choices](std::string_view what, const std::string& chosen,
+                              std::string_view usual) {
+    if (!chosen.empty() && chosen != usual) choices.push_back(fmt::format("{} {}", what, chosen));
+  };
+  add("posting", comparison.posting, "");
+  add("receives", comparison.receives, Name(Receives::kEarly));
+  add("channels", comparison.channels, Name(Channels::kPair));
+  add("tail", comparison.tail, "");
+  add("weight grads", comparison.weight_grads, Name(WeightGrads::kByMicroBatch));
+  if (comparison.rejection > 0)
+    choices.push_back(fmt::format("rejection {}", comparison.rejection));
+  return fmt::format("{}", fmt::join(choices, ", "));
 }
 
 std::string CompareTable(const Comparison& comparison) { return Table(comparison).ToString(); }

@@ -2,6 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
 #include "base/check.h"
 
 namespace spiritlevel {
@@ -19,12 +25,12 @@ ModelRun RunWithStages(const ModelForm& model, int stages) {
 }
 
 // The run of a schedule with `stages` stages, its layers named.
-ModelRun RunFor(const ModelForm& model, int stages) {
+ModelRun RunFor(const ModelForm& model, int stages, const StageGroups& groups) {
   ModelRun run = RunWithStages(model, stages);
   if (model.profile) run.dtype = model.profile->dtype;
   if (model.split == Split::kBalanced) {
     SPIRITLEVEL_CHECK(model.profile, "a split by time needs times");
-    run.layers_per_stage = BalancedSplit(model.architecture, run, *model.profile);
+    run.layers_per_stage = BalancedSplit(model.architecture, run, *model.profile, groups);
   }
   return run;
 }
@@ -56,11 +62,30 @@ void AttachProfile(const DeviceProfile& profile, Scenario* scenario) {
   model.profile = profile;
 }
 
-Costs CostsFor(const Scenario& scenario, int stages) {
+StageGroups GroupsOf(const Schedule& schedule) {
+  std::set<std::vector<int>> groups;  // DualPipe's ranks hold the same stages two by two
+  for (int rank = 0; rank < schedule.num_ranks(); ++rank) {
+    const std::span<const int> stages = schedule.stages_of(rank);
+    groups.emplace(stages.begin(), stages.end());
+  }
+  std::vector<int> times(static_cast<size_t>(schedule.num_stages()), 0);
+  for (const std::vector<int>& group : groups) {
+    for (const int stage : group) ++times[static_cast<size_t>(stage)];
+  }
+  const bool once = std::all_of(times.begin(), times.end(), [](int t) { return t == 1; });
+  return once ? StageGroups(groups.begin(), groups.end()) : StageGroups{};
+}
+
+Costs CostsFor(const Scenario& scenario, const Schedule& schedule) {
+  const bool balanced = scenario.model && scenario.model->split == Split::kBalanced;
+  return CostsFor(scenario, schedule.num_stages(), balanced ? GroupsOf(schedule) : StageGroups{});
+}
+
+Costs CostsFor(const Scenario& scenario, int stages, const StageGroups& groups) {
   if (!scenario.model) return CostsForStages(scenario.slices, stages);
   SPIRITLEVEL_CHECK(scenario.model->profile, "a model is played with a profile");
   const ModelForm& model = *scenario.model;
-  return CostsFromModel(model.architecture, RunFor(model, stages), *model.profile);
+  return CostsFromModel(model.architecture, RunFor(model, stages, groups), *model.profile);
 }
 
 void RefuseStages(const Scenario& scenario, int stages) {
@@ -77,9 +102,9 @@ void RefuseStages(const Scenario& scenario, int stages) {
   StageMemories(a, run);
 }
 
-LayersPerStage LayersFor(const Scenario& scenario, int stages) {
+LayersPerStage LayersFor(const Scenario& scenario, int stages, const StageGroups& groups) {
   SPIRITLEVEL_CHECK(scenario.model, "only a model has layers");
-  return StagesOf(scenario.model->architecture, RunFor(*scenario.model, stages));
+  return StagesOf(scenario.model->architecture, RunFor(*scenario.model, stages, groups));
 }
 
 }  // namespace spiritlevel

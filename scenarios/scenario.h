@@ -1,7 +1,7 @@
 // Scenario: what a user's file says, checked.
 //
 //   Scenario s = LoadScenario("scenarios/example.textproto");
-//   CostsFor(s, 2 * s.ranks);  // for a schedule with two stages a rank
+//   CostsFor(s, schedule);
 //
 // Its costs are typed in, or come from a model's config and a device profile, which is no part of
 // the file and is attached:
@@ -25,12 +25,13 @@
 #include "models/model_costs.h"
 #include "models/slices.h"
 #include "sim/costs.h"
+#include "sim/schedule.h"
 
 namespace spiritlevel {
 
 enum class Split : uint8_t {
   kEven,      // the same number of layers on every stage
-  kBalanced,  // BalancedSplit()
+  kBalanced,  // BalancedSplit(), for the ranks on which the stages lie
   kGiven,     // run.layers_per_stage
 };
 
@@ -67,15 +68,21 @@ struct Scenario {
 // Throws InputError for a profile of another dtype than the scenario's, which has a model.
 void AttachProfile(const DeviceProfile& profile, Scenario* scenario);
 
-// What a schedule of that many stages is played with. Throws InputError, as the reason why it
-// cannot run, where they cannot be formed. A model has its profile attached.
-Costs CostsFor(const Scenario& scenario, int stages);
+// Which stages share a rank; empty where a stage shares its rank with different ones, so that no
+// rank's load is a plain sum of stages.
+StageGroups GroupsOf(const Schedule& schedule);
+
+// What a schedule of that many stages is played with; `groups` are the stages that share a rank,
+// empty if none do. Only a balanced split hangs on them. Throws InputError, as the reason why it
+// cannot run, where costs cannot be formed. A model has its profile attached.
+Costs CostsFor(const Scenario& scenario, int stages, const StageGroups& groups = {});
+Costs CostsFor(const Scenario& scenario, const Schedule& schedule);
 
 // The same refusals, but for those of times too long; needs no profile.
 void RefuseStages(const Scenario& scenario, int stages);
 
 // Of a scenario with a model, and its profile where the split is balanced.
-LayersPerStage LayersFor(const Scenario& scenario, int stages);
+LayersPerStage LayersFor(const Scenario& scenario, int stages, const StageGroups& groups = {});
 
 // Both by one schema, proto/scenario.proto.
 enum class ScenarioFormat { kText, kJson };

@@ -42,7 +42,8 @@ class Panel {
         !info.valid   ? badge('illegal', 'bad') :
             info.fits ? '' :
                         badge('does not fit', 'bad'),
-        fact('step', time(info.step_ns)), fact('makespan', time(info.makespan_ns)),
+        fact(info.rejection === null ? 'step' : `expected step at q = ${info.rejection}`,
+             time(info.step_ns)), fact('makespan', time(info.makespan_ns)),
         fact('bubble rate', percent(info.bubble_rate)),
         this.group.hasMemory ? fact('peak', bytes(Math.max(...info.peak_bytes))) : '');
   }

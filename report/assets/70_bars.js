@@ -21,16 +21,16 @@ const STALL_WORDS = {
   transfer: 'computed, but not arrived',
   memory: 'only the memory limit keeps the next F back',
   collective: 'in or before a collective',
-  optimizer: 'the tail: after the last op of every rank',
+  optimizer: 'the tail, after the last op of every rank: step, barrier, sums of gradients',
   launch: 'starting ops',
 };
 const PART_WORDS = {
-  ideal: 'the mean rank’s own work, nothing else',
+  ideal: 'the mean rank’s own work: its passes, nothing else',
   imbalance: 'the fullest rank’s work, above the mean',
   schedule: 'this order of ops, messages free',
   transfer: 'messages as they are',
   launch: 'starting each op',
-  tail: 'sums of gradients, barrier, optimizer',
+  tail: 'what ending an iteration costs: ranks waiting for each other, sums, barrier, step',
 };
 
 function segment(kind, left, width, letter, negative = false) {

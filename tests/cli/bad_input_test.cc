@@ -117,6 +117,8 @@ TEST(BadInput, FlagsThatAreNone) {
       {{"compare", example, "--receives", "naive"}, "add --posting nccl-fifo"},
       {{"compare", example, "--channels", "directed"}, "add --posting nccl-fifo"},
       {{"compare", example, "--rejection", "0.1"}, "post-validation-speculative"},
+      {{"compare", example, "--weight-grads", "sooner"}, "there is by-micro-batch, by-bucket"},
+      {{"compare", example, "--weight-grads", "by-bucket"}, "data_parallel"},
       {{"compare", example, "--tail", "post-validation-speculative", "--rejection", "2"}, "0 to 1"},
       {{"compare", example, "--iterations", "0"}, "--iterations"},
       {{"compare", example, "--iterations", "99999999999999999999"}, "--iterations"},

@@ -11,10 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "calibrate/primitive.h"
 #include "calibrate/profile_file.h"
+#include "tests/cli/made_up_profile.h"
 #include "tests/cli/run_binary.h"
-#include "tests/models/made_up_device.h"
 
 namespace spiritlevel {
 namespace {
@@ -28,31 +27,11 @@ using testing::Not;
 constexpr const char* kScenario = "scenarios/tinyllama-p4-m16.textproto";
 constexpr const char* kTyped = "scenarios/example.textproto";
 
-// The kernels that were held out took a twentieth longer than the fit says.
-Calibration MadeUp() {
-  Calibration c;
-  c.profile = OnlyFlops();
-  c.profile.dtype = DType::kFloat32;
-  c.profile.transfer_latency_ns = 1000;
-  c.profile.transfer_ns_per_byte = 0.001;
-  c.date = "2001-02-03";
-  c.machine.cpu = "Abacus 3000";
-  c.software.blas = "beads 1.0";
-  for (const PrimitiveInfo& info : Primitives()) {
-    PrimitiveResult result{.primitive = info.primitive};
-    result.measurements.push_back(
-        {.what = "one", .units = 1, .held_out = true, .predicted_ns = 95});
-    result.measurements.back().samples.quiet_ns = 100;
-    result.measurements.back().samples.median_ns = 100;
-    c.primitives.push_back(std::move(result));
-  }
-  return c;
-}
-
 class ModelScenario : public testing::Test {
  protected:
   ModelScenario()
-      : profile_(folder_.Write("machine.textproto", ProfileText(MadeUp(), ProfileFormat::kText))) {}
+      : profile_(folder_.Write("machine.textproto",
+                               ProfileText(MadeUpCalibration(), ProfileFormat::kText))) {}
 
   std::vector<std::string> Compare(std::vector<std::string> more) const {
     std::vector<std::string> arguments = {"compare", kScenario, "--profile", profile_};
@@ -223,19 +202,25 @@ TEST_F(ModelScenario, TheScenariosOwnProfileLiesBesideIt) {
 
 TEST_F(ModelScenario, ReplicasMakeTheStepLonger) {
   std::filesystem::copy_file("scenarios/tinyllama-1.1b.json", folder_.Path("config.json"));
-  const auto step = [&](const std::string& more) {
+  // Links slow enough that sums do not hide behind the last W.
+  Calibration slow = MadeUpCalibration();
+  slow.profile.transfer_ns_per_byte = 0.1;
+  const std::string profile =
+      folder_.Write("slow.textproto", ProfileText(slow, ProfileFormat::kText));
+  const auto step = [&](const std::string& more, const std::string& w = "by-micro-batch") {
     const std::string scenario = folder_.Write(
         "d.textproto",
         "ranks: 2 micro_batches: 4 model { config: \"config.json\" sequence_length: 64 " + more +
             " }");
     const std::string path = folder_.Path("d.json");
-    const Outcome outcome = RunSpiritlevel(
-        {"compare", scenario, "--profile", profile_, "--schedule", "1f1b", "--json", path});
+    const Outcome outcome = RunSpiritlevel({"compare", scenario, "--profile", profile, "--schedule",
+                                            "zb-h1", "--json", path, "--weight-grads", w});
     EXPECT_EQ(outcome.status, 0) << outcome.err;
     std::ifstream file(path);
     return json::parse(file)["results"][0]["step_ns"].get<int64_t>();
   };
   EXPECT_GT(step("data_parallel: 8"), step(""));
+  EXPECT_LT(step("data_parallel: 8", "by-bucket"), step("data_parallel: 8"));
   EXPECT_GT(step("recompute: \"full\""), step(""));
 }
 

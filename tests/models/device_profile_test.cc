@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "tests/base/input_error_of.h"
 #include "tests/models/made_up_device.h"
@@ -64,6 +65,49 @@ TEST(DeviceProfile, ACurveHoldsInsteadOfTheLineBesideIt) {
   EXPECT_EQ(TimeOf(device, Elementwise{100}), 300 + 100);
 }
 
+TEST(DeviceProfile, EachKernelIsOfTheClassThatBoundsIt) {
+  EXPECT_EQ(ClassOf(Gemm{}), KernelClass::kProduct);
+  EXPECT_EQ(ClassOf(Attention{}), KernelClass::kAttention);
+  for (const Kernel& kernel :
+       {Kernel(Norm{}), Kernel(Elementwise{}), Kernel(Embedding{}), Kernel(Loss{})}) {
+    EXPECT_EQ(ClassOf(kernel), KernelClass::kStreaming);
+  }
+}
+
+// Both of a line's numbers and all of a curve's: the factor is on the whole time, at every size.
+TEST(DeviceProfile, WhileAllCoresAreBusyEachKernelTakesItsOwnClasssFactor) {
+  DeviceProfile device = MadeUpDevice();
+  device.loss_forward.curve = {{{100, 4}, {1000, 2}}};
+  device.slowdown_all_cores = {1.25, 1.5, 2};
+  const DeviceProfile busy = WhileAllCoresAreBusy(device);
+  std::vector<Kernel> kernels;
+  for (const Gemm::Use use : {Gemm::Use::kForward, Gemm::Use::kInputGrad, Gemm::Use::kWeightGrad}) {
+    kernels.push_back(Gemm{.m = 10, .n = 20, .k = 30, .use = use});
+  }
+  for (const Norm::Part part : {Norm::Part::kForward, Norm::Part::kBackward, Norm::Part::kInputGrad,
+                                Norm::Part::kWeightGrad}) {
+    kernels.push_back(Norm{.rows = 4, .width = 8, .part = part, .element = 2});
+  }
+  for (const bool backward : {false, true}) {
+    kernels.push_back(Attention{
+        .batch = 1, .heads = 2, .kv_heads = 2, .sequence = 4, .head_dim = 8, .backward = backward});
+    kernels.push_back(Embedding{.tokens = 9, .width = 8, .backward = backward});
+    kernels.push_back(Loss{.tokens = 9, .vocabulary = 8, .backward = backward});
+    kernels.push_back(Loss{.tokens = 90, .vocabulary = 8, .backward = backward});
+  }
+  kernels.push_back(Elementwise{500});
+  for (const Kernel& kernel : kernels) {
+    const double factor = device.slowdown_all_cores[static_cast<size_t>(ClassOf(kernel))];
+    EXPECT_DOUBLE_EQ(NanosecondsOf(busy, kernel), factor * NanosecondsOf(device, kernel))
+        << ToString(kernel);
+  }
+  EXPECT_EQ(busy.optimizer.per_unit_ns, 2 * device.optimizer.per_unit_ns);
+  EXPECT_EQ(busy.launch_ns, device.launch_ns);
+  EXPECT_EQ(busy.transfer_latency_ns, device.transfer_latency_ns);
+  EXPECT_EQ(busy.transfer_ns_per_byte, device.transfer_ns_per_byte);
+  EXPECT_EQ(WhileAllCoresAreBusy(busy), busy);  // not twice
+}
+
 TEST(DeviceProfile, TimesAreRoundedHalfUp) {
   DeviceProfile device = MadeUpDevice();
   device.elementwise.line = {.base_ns = 0, .per_unit_ns = 0.5};
@@ -91,8 +135,8 @@ TEST(DeviceProfile, NumbersThatNoMeasurementGivesAreRefusedByName) {
               HasSubstr("norm_weight_grad.ns_per_unit: nan"));
   EXPECT_THAT(refusal([](DeviceProfile* d) { d->transfer_ns_per_byte = kInfinity; }),
               HasSubstr("transfer_ns_per_byte"));
-  EXPECT_THAT(refusal([](DeviceProfile* d) { d->slowdown_all_cores = 0.9; }),
-              HasSubstr("slowdown_all_cores"));
+  EXPECT_THAT(refusal([](DeviceProfile* d) { d->slowdown_all_cores[1] = 0.9; }),
+              HasSubstr("slowdown_all_cores of attention: 0.9"));
   EXPECT_THAT(refusal([](DeviceProfile* d) { d->gemm[1].points.clear(); }),
               HasSubstr("gemm input grad: has no points"));
   EXPECT_THAT(refusal([](DeviceProfile* d) {

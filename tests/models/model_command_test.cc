@@ -55,7 +55,7 @@ TEST_F(ModelCommand, WritesTheSameAsJson) {
   EXPECT_THAT(j["assumptions"].get<std::vector<std::string>>(),
               Contains("--dtype absent: taken as bfloat16"));
   EXPECT_EQ(j["stages"].size(), 4);
-  EXPECT_EQ(j["fullest_stage"], 3);
+  EXPECT_EQ(j["most_parameters_stage"], 3);
   Bytes kept_for_b = 0;
   for (const auto& tensor : j["layer"]["tensors"]) {
     if (tensor["made_by"] == "F") kept_for_b += tensor["bytes"].get<Bytes>();

@@ -119,15 +119,58 @@ TEST(ModelCosts, AnOptimizerStepIsThatOfTheRanksParameters) {
             700 + (7 * count.per_layer() + count.embedding) / 4);
 }
 
-TEST(ModelCosts, BusyCoresSlowEveryPassDown) {
+// The kernels of a pass, each with the factor of its class, summed by hand.
+TEST(ModelCosts, BusyCoresSlowEachKernelDownByItsOwnClass) {
   const Architecture llama = Parsed(Llama8B());
   DeviceProfile device = MadeUpDevice();
-  device.slowdown_all_cores = 1.25;
+  device.slowdown_all_cores = {1.25, 1.5, 3};
+  ModelRun run = RunOn(32);
+  const BlockWork layer = LayerWork(llama, run.shape(), 1);
+  const auto sum = [&](Pass pass, bool busy) {
+    double ns = 0;
+    for (const NamedKernel& k : layer.kernels(pass)) {
+      const auto kernel_class = static_cast<size_t>(ClassOf(k.kernel));
+      ns += (busy ? device.slowdown_all_cores[kernel_class] : 1) * NanosecondsOf(device, k.kernel);
+    }
+    return ns;
+  };
+  for (const bool busy : {true, false}) {
+    run.all_cores_busy = busy;
+    const StageCost t = CostsFromModel(llama, run, device).of(1, 0);
+    EXPECT_NEAR(static_cast<double>(t.forward), sum(Pass::kF, busy), 1);
+    EXPECT_NEAR(static_cast<double>(t.input_grad), sum(Pass::kB, busy), 1);
+    EXPECT_NEAR(static_cast<double>(t.weight_grad), sum(Pass::kW, busy), 1);
+  }
+}
+
+// Its step streams; its launches and messages are as they were.
+TEST(ModelCosts, BusyCoresSlowTheOptimizerDownAndNoMessage) {
+  const Architecture llama = Parsed(Llama8B());
+  DeviceProfile device = MadeUpDevice();
+  device.optimizer.base_ns = 700;
+  const Costs alone = CostsFromModel(llama, RunOn(4), device);
+  device.slowdown_all_cores = {1, 1, 3};
+  const Costs busy = CostsFromModel(llama, RunOn(4), device);
+  EXPECT_EQ(busy.common().optimizer, 3 * alone.common().optimizer);
+  for (size_t stage = 0; stage < 4; ++stage) {
+    EXPECT_EQ(busy.common().optimizer_by_stage[stage],
+              3 * alone.common().optimizer_by_stage[stage]);
+  }
+  EXPECT_EQ(busy.common().hop, alone.common().hop);
+  EXPECT_EQ(busy.common().launch, alone.common().launch);
+}
+
+// The head is a large product: where layers slow down more than it does, it is worth fewer of them.
+TEST(ModelCosts, ASplitByTimeKnowsThatCoresAreBusy) {
+  const Architecture llama = Parsed(Llama8B());
+  DeviceProfile device = OnlyFlops();
+  const LayersPerStage alone = BalancedSplit(llama, RunOn(4), device);
+  device.slowdown_all_cores = {1, 40, 1};
+  const LayersPerStage busy = BalancedSplit(llama, RunOn(4), device);
+  EXPECT_GT(busy.back(), alone.back());
   ModelRun run = RunOn(4);
-  const TimeNs busy = CostsFromModel(llama, run, device).of(1, 0).forward;
   run.all_cores_busy = false;
-  const TimeNs alone = CostsFromModel(llama, run, device).of(1, 0).forward;
-  EXPECT_NEAR(static_cast<double>(busy), 1.25 * static_cast<double>(alone), 2);
+  EXPECT_EQ(BalancedSplit(llama, run, device), alone);
 }
 
 TEST(ModelCosts, TwiceTheStagesAreCutAnew) {

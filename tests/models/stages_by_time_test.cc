@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <tuple>
@@ -88,7 +89,7 @@ Quality QualityOf(const LayersPerStage& layers, const StageTime& time) {
   return quality;
 }
 
-// Every way to give each of the stages a layer or more.
+// Every way to give each of the stages between the first and the last a layer or more.
 void ForEachSplit(int64_t layers, size_t stages, LayersPerStage* begun,
                   const std::function<void(const LayersPerStage&)>& tell) {
   if (begun->size() + 1 == stages) {
@@ -97,8 +98,8 @@ void ForEachSplit(int64_t layers, size_t stages, LayersPerStage* begun,
     begun->pop_back();
     return;
   }
-  const auto after = static_cast<int64_t>(stages - begun->size() - 1);
-  for (int64_t count = 1; count <= layers - after; ++count) {
+  const auto after = static_cast<int64_t>(stages - begun->size()) - 2;  // the last needs none
+  for (int64_t count = begun->empty() ? 0 : 1; count <= layers - after; ++count) {
     begun->push_back(count);
     ForEachSplit(layers - count, stages, begun, tell);
     begun->pop_back();
@@ -129,12 +130,114 @@ TEST(Stages, TheSplitByTimeIsTheBestOfAllSplits) {
   }
 }
 
-TEST(Stages, ASplitByTimeLeavesNoStageWithoutALayer) {
+// A head is worth a stage of its own if it is long enough; a stage without a head needs layers.
+TEST(Stages, ASplitByTimeLeavesNoStageWithNothingToDo) {
   const StageTime time = WithAHeadOf24Tenths(4);
-  EXPECT_THAT(StagesByTime(4, 4, time), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(StagesByTime(4, 4, time), ElementsAre(2, 1, 1, 0));
   EXPECT_THAT(InputErrorOf([&] { StagesByTime(3, 4, time); }),
               HasSubstr("3 layers cannot fill 4 stages"));
   EXPECT_THAT(StagesByTime(7, 1, WithAHeadOf24Tenths(1)), ElementsAre(7));
+}
+
+StageGroups VOf(int ranks) {
+  StageGroups groups;
+  for (int r = 0; r < ranks; ++r) groups.push_back({r, 2 * ranks - 1 - r});
+  return groups;
+}
+
+StageGroups LoopOf(int ranks, int chunks) {
+  StageGroups groups(static_cast<size_t>(ranks));
+  for (int stage = 0; stage < ranks * chunks; ++stage) groups[stage % ranks].push_back(stage);
+  return groups;
+}
+
+using RankQuality = std::tuple<TimeNs, TimeNs, int64_t>;  // busiest, slowest, squares
+
+RankQuality QualityOf(const LayersPerStage& layers, const StageGroups& groups,
+                      const StageTime& time) {
+  std::vector<TimeNs> times;
+  int64_t first = 0;
+  for (size_t stage = 0; stage < layers.size(); ++stage) {
+    times.push_back(time(stage, first, layers[stage]));
+    first += layers[stage];
+  }
+  TimeNs busiest = 0;
+  int64_t squares = 0;
+  for (const std::vector<int>& group : groups) {
+    TimeNs sum = 0;
+    for (const int stage : group) sum += times[static_cast<size_t>(stage)];
+    busiest = std::max(busiest, sum);
+  }
+  for (const TimeNs t : times) squares += t * t;
+  return {busiest, *std::max_element(times.begin(), times.end()), squares};
+}
+
+RankQuality BestOf(int64_t layers, const StageGroups& groups, size_t stages,
+                   const StageTime& time) {
+  std::optional<RankQuality> best;
+  LayersPerStage begun;
+  ForEachSplit(layers, stages, &begun, [&](const LayersPerStage& split) {
+    const RankQuality quality = QualityOf(split, groups, time);
+    if (!best || quality < *best) best = quality;
+  });
+  return *best;
+}
+
+// In a V on 4 ranks the first rank holds the head too.
+// By hand: 23.5 layers' worth on 4 ranks is 6 at best, so rank 0
+// has 4 layers and the head, the others 6 each.
+TEST(Stages, InAVTheHeadTakesLayersFromItsRank) {
+  const StageTime time = [](size_t stage, int64_t, int64_t layers) {
+    return 10 * layers + (stage == 7 ? 15 : 0);
+  };
+  const LayersPerStage split = StagesOnRanks(22, 8, VOf(4), time);
+  EXPECT_EQ(split[0] + split[7], 4);
+  for (size_t r = 1; r < 4; ++r) EXPECT_EQ(split[r] + split[7 - r], 6);
+  EXPECT_EQ(QualityOf(split, VOf(4), time), BestOf(22, VOf(4), 8, time));
+  // Balanced stage by stage, a rank has more: 3 3 3 3 3 3 3 1.
+  EXPECT_THAT(StagesByTime(22, 8, time), ElementsAre(3, 3, 3, 3, 3, 3, 3, 1));
+}
+
+TEST(Stages, TheSplitOnRanksIsTheBestOfAllSplitsWhereLayersAreAlike) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const int ranks = static_cast<int>(1 + random() % 3);
+    const int chunks = static_cast<int>(2 + random() % 2);
+    const StageGroups groups = random() % 2 == 0 ? VOf(ranks) : LoopOf(ranks, chunks);
+    size_t stages = 0;
+    for (const std::vector<int>& group : groups) stages += group.size();
+    const auto layers = static_cast<int64_t>(stages + random() % 6);
+    const TimeNs layer = 1 + random() % 9;
+    const TimeNs embedding = random() % 12;
+    const TimeNs head = random() % 40;
+    const StageTime time = [&](size_t stage, int64_t, int64_t count) {
+      return layer * count + (stage == 0 ? embedding : 0) + (stage + 1 == stages ? head : 0);
+    };
+    const LayersPerStage split = StagesOnRanks(layers, static_cast<int64_t>(stages), groups, time);
+    EXPECT_EQ(std::accumulate(split.begin(), split.end(), int64_t{0}), layers);
+    EXPECT_EQ(QualityOf(split, groups, time), BestOf(layers, groups, stages, time))
+        << "seed " << seed << ": " << layers << " layers on " << ranks << " ranks";
+  }
+}
+
+TEST(Stages, WhereLayersDifferTheBusiestRankIsWithinALayerOfTheBest) {
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    std::mt19937 random(seed);
+    const StageGroups groups = VOf(static_cast<int>(2 + random() % 2));
+    const size_t stages = 2 * groups.size();
+    const auto layers = static_cast<int64_t>(stages + random() % 6);
+    const TimeNs odd = 5 + random() % 10;  // windows on every other layer
+    const StageTime time = [&](size_t stage, int64_t first, int64_t count) {
+      TimeNs sum = stage + 1 == stages ? 20 : 0;
+      for (int64_t i = first; i < first + count; ++i) sum += i % 2 == 0 ? 10 : odd;
+      return sum;
+    };
+    const LayersPerStage split = StagesOnRanks(layers, static_cast<int64_t>(stages), groups, time);
+    EXPECT_EQ(std::accumulate(split.begin(), split.end(), int64_t{0}), layers);
+    EXPECT_LT(std::get<0>(QualityOf(split, groups, time)),
+              std::get<0>(BestOf(layers, groups, stages, time)) + std::max<TimeNs>(10, odd))
+        << "seed " << seed;
+  }
 }
 
 // The same on a model: where only products take time, its head is worth 2.41 layers.

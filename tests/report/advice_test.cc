@@ -45,6 +45,19 @@ TEST(Advice, NothingFitsNamesTheSmallestAndWhatIsMissing) {
   EXPECT_THAT(advice.text, HasSubstr("500 B over the limit of 3500 B"));
 }
 
+// C27 of the field's cases: B and W by themselves, and layers that are recomputed.
+TEST(Advice, WarnsOfASplitBackwardWhereLayersAreRecomputed) {
+  Comparison comparison = Compare({.cost = kEqualPasses});
+  const std::string best = FindAdvice(comparison).schedule;
+  ASSERT_NE(best, "1f1b");
+  EXPECT_THAT(Advise(comparison), Not(HasSubstr("recomputes")));
+  for (Result& r : comparison.results) r.recomputes_in_split = r.schedule == best;
+  EXPECT_THAT(Advise(comparison),
+              testing::AllOf(HasSubstr("use " + best),
+                             HasSubstr("recomputes twice and is slower than 1f1b"),
+                             HasSubstr("full-again-in-w")));
+}
+
 TEST(Advice, NothingFitsSaysWhenNoOrderOfPassesCould) {
   const Comparison comparison =
       Compare({.cost = kEqualPasses, .common = {.static_bytes = 5000}, .memory_limit = 4500});

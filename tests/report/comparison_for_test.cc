@@ -34,6 +34,7 @@ void AddFacts(const ScenarioForTest& scenario, Comparison& comparison) {
     }
   }
   comparison.work_per_rank = DivideHalfUp(work, scenario.ranks) + scenario.common.optimizer;
+  comparison.optimizer_per_rank = scenario.common.optimizer;
   comparison.weight_grad_share = static_cast<double>(weight_grads) / static_cast<double>(backwards);
   comparison.transfer = scenario.common.hop.latency + scenario.common.hop.busy;
 }

@@ -30,6 +30,7 @@ const std::vector<std::string> kResultKeys = {"schedule",
                                               "peak_waiting_w",
                                               "pp_bytes",
                                               "parameter_copies",
+                                              "rejection",
                                               "fits",
                                               "valid",
                                               "reason",
@@ -62,6 +63,10 @@ TEST(Json, TopLevelFieldsAreThere) {
   EXPECT_EQ(json["memory_limit_bytes"], 1900);
   EXPECT_EQ(json["posting"], "ideal");
   EXPECT_EQ(json["tail"], "barrier");
+  EXPECT_EQ(json["rejection"], 0);
+  for (const char* key : {"receives", "channels", "weight_grads"}) {
+    EXPECT_TRUE(json[key].is_string()) << key;
+  }
   EXPECT_EQ(json["results"].size(), AllSchedules().size());
   EXPECT_TRUE(json["advice"].is_string());
   EXPECT_TRUE(json["warnings"].is_array());
@@ -124,6 +129,16 @@ TEST(Json, KnownNumbersOfOneFOneB) {
   EXPECT_EQ(r["speedup_over_1f1b"], 1.0);
 }
 
+TEST(Json, ARejectionIsToldBesideThePeriods) {
+  Comparison comparison = Compare(Scenario(), {"1f1b"});
+  comparison.rejection = 0.5;
+  comparison.results[0].rejection = Rejection{.probability = 0.5, .period = 30, .expected = 20};
+  const Json r = Json::parse(ToJson(comparison))["results"][0]["rejection"];
+  EXPECT_EQ(r["probability"], 0.5);
+  EXPECT_EQ(r["period_rejected_ns"], 30);
+  EXPECT_EQ(r["expected_step_ns"], 20);
+}
+
 TEST(Json, AScheduleThatCannotRunHasNullsAndItsReason) {
   const Json r = Json::parse(ToJson(Compare(Scenario(), {"dualpipe"})))["results"][0];
   for (const std::string& key : kResultKeys) {
@@ -166,9 +181,10 @@ TEST(Json, AModelAndItsProfileAreTold) {
   EXPECT_EQ(from["model"]["splits"][1]["layers_per_stage"].get<std::vector<int64_t>>(),
             model.splits[1].layers_per_stage);
   EXPECT_EQ(from["model"]["recompute"].get<std::vector<std::string>>(), model.recompute);
-  EXPECT_EQ(Keys(from["profile"]),
-            (std::vector<std::string>{"file", "date", "cpu", "dtype", "library", "held_out_shapes",
-                                      "held_out_p90", "noisy"}));
+  EXPECT_EQ(
+      Keys(from["profile"]),
+      (std::vector<std::string>{"file", "date", "cpu", "dtype", "library", "held_out_shapes",
+                                "held_out_p90", "noisy", "typed_in", "left_out", "complete"}));
   EXPECT_EQ(from["profile"]["held_out_p90"], 0.084);
   comparison.provenance->profile->held_out_shapes = 0;
   EXPECT_TRUE(Json::parse(ToJson(comparison))["provenance"]["profile"]["held_out_p90"].is_null());

@@ -30,6 +30,15 @@ std::string AsText(const Provenance& from) {
   return text;
 }
 
+ScenarioForTest Equal() {
+  return {.cost = {.forward = 1000,
+                   .input_grad = 1000,
+                   .weight_grad = 1000,
+                   .activation = 1000,
+                   .weight_state = 400},
+          .memory_limit = 9000};
+}
+
 TEST(Provenance, TypedCostsAreNotTakenForMeasuredOnes) {
   EXPECT_EQ(AsText({.scenario_file = "mine.textproto"}),
             "costs|typed into mine.textproto; not measured on this machine\n");
@@ -64,9 +73,46 @@ TEST(Provenance, StandsAboveEveryTable) {
   EXPECT_EQ(CompareTable(comparison), without);
   comparison.provenance = ProvenanceForTest();
   const std::string source =
-      "costs of config.json on Abacus 3000, float32, measured 2001-02-03 (machine.textproto)\n\n";
+      "costs of config.json on Abacus 3000, float32, measured 2001-02-03 (machine.textproto)\n" +
+      PlayedAs(*comparison.provenance) + "\n\n";
   EXPECT_THAT(CompareTable(comparison), HasSubstr(source));
   EXPECT_THAT(DescribeResult(comparison.results[0], comparison), HasSubstr(source));
+}
+
+TEST(Provenance, ATypedInProfileIsCalledSo) {
+  Provenance from = ProvenanceForTest();
+  from.profile->date = from.profile->cpu = "";
+  EXPECT_THAT(AsText(from),
+              AllOf(HasSubstr("profile|machine.textproto, a profile that was typed in, float32\n"),
+                    Not(HasSubstr("unknown"))));
+  EXPECT_EQ(SourceOf(from),
+            "costs of config.json on a profile that was typed in, float32 (machine.textproto)");
+  Comparison comparison = Compare(Equal());
+  comparison.provenance = from;
+  EXPECT_THAT(FiveLines(comparison), HasSubstr("typed in; nothing was measured"));
+}
+
+TEST(Provenance, NamesWhatACalibrationLeftOut) {
+  Provenance from = ProvenanceForTest();
+  EXPECT_THAT(AsText(from), Not(HasSubstr("not measured|")));
+  from.profile->left_out = 12;
+  EXPECT_THAT(AsText(from),
+              HasSubstr("not measured|12 shapes that were planned, for want of time\n"));
+  from.profile->complete = false;
+  EXPECT_THAT(AsText(from), HasSubstr("the measurement was stopped\n"));
+}
+
+TEST(Provenance, LongListsOfLayersAreShortened) {
+  EXPECT_EQ(ShortList({6, 6, 6, 4}), "6 6 6 4");
+  EXPECT_EQ(ShortList({3, 3, 3, 3, 3, 3, 3, 1}), "3 x7 1");
+  EXPECT_EQ(ShortList({}), "");
+  Provenance from = ProvenanceForTest();
+  from.model->splits[1].placement = "V";
+  EXPECT_EQ(PlayedAs(from),
+            "layers 6 6 6 4; 3 x7 1 (V)\nmicro-batches of 2 x 1024 tokens, recompute none");
+  from.model->data_parallel = 8;
+  EXPECT_THAT(PlayedAs(from), HasSubstr(", 8 replicas"));
+  EXPECT_EQ(PlayedAs({.scenario_file = "mine.textproto"}), "");
 }
 
 TEST(Digits, AreGroupedInThrees) {
@@ -75,15 +121,6 @@ TEST(Digits, AreGroupedInThrees) {
   EXPECT_EQ(Grouped(1000), "1 000");
   EXPECT_EQ(Grouped(-1234567), "-1 234 567");
   EXPECT_EQ(Grouped(-123), "-123");
-}
-
-ScenarioForTest Equal() {
-  return {.cost = {.forward = 1000,
-                   .input_grad = 1000,
-                   .weight_grad = 1000,
-                   .activation = 1000,
-                   .weight_state = 400},
-          .memory_limit = 9000};
 }
 
 int Lines(const std::string& text) {
@@ -103,7 +140,8 @@ TEST(FiveLines, SayBestGainLimitMemoryAndHowSure) {
                           HasSubstr("dependency"), HasSubstr("of a limit of 9000 B"),
                           HasSubstr("predicted within 8.4 %")));
   comparison.provenance->profile->noisy = true;
-  EXPECT_THAT(FiveLines(comparison), HasSubstr("noisy, measure again"));
+  EXPECT_THAT(FiveLines(comparison),
+              HasSubstr("but noisy; again: spiritlevel calibrate -o machine.textproto"));
   EXPECT_LE(LongestLine(FiveLines(comparison)), kTerminalColumns);
 }
 
@@ -114,13 +152,50 @@ TEST(FiveLines, CountThoseThatFit) {
                           HasSubstr("typed in; nothing was measured here")));
 }
 
+TEST(FiveLines, OfOneScheduleCountNothing) {
+  const std::string one = FiveLines(Compare(Equal(), {"1f1b"}));
+  EXPECT_EQ(Lines(one), 5);
+  EXPECT_THAT(one, Not(HasSubstr("of the 1")));
+  ScenarioForTest small = Equal();
+  small.memory_limit = 10;
+  const std::string none = FiveLines(Compare(small, {"zb-h1"}));
+  EXPECT_THAT(none, AllOf(HasSubstr("this one does not fit"), HasSubstr("zb-h1 needs too much: ")));
+}
+
+// Two within half a percent of each other: the smaller one is advised, and that is said.
+TEST(FiveLines, SayHowFarTheAdvisedIsFromTheFastest) {
+  Comparison comparison = Compare(Equal());
+  Result* advised = nullptr;
+  const std::string name = FindAdvice(comparison).schedule;
+  for (Result& r : comparison.results) {
+    if (r.schedule == name) advised = &r;
+  }
+  ASSERT_NE(advised, nullptr);
+  EXPECT_THAT(FiveLines(comparison), Not(HasSubstr("of the fastest")));
+  Result faster = *advised;
+  faster.schedule = "mine.csv";
+  faster.named = false;
+  faster.summary->step -= faster.summary->step / 250;
+  for (Bytes& peak : faster.summary->peak_bytes) peak += 100;
+  comparison.results.push_back(faster);
+  EXPECT_THAT(FiveLines(comparison), HasSubstr(", within 0.5 % of the fastest, in less memory"));
+}
+
+// What is called `optimizer` is mostly ranks waiting for each other.
+TEST(FiveLines, DoNotBlameTheOptimizerForTheTail) {
+  ScenarioForTest slow = Equal();
+  slow.common.barrier = 1'000'000;
+  EXPECT_THAT(FiveLines(Compare(slow, {"1f1b"})),
+              HasSubstr("most idle time is the tail (step, barrier, sums of gradients)"));
+}
+
 TEST(FiveLines, AreFiveWhereNothingFitsAndWhereNothingRuns) {
   ScenarioForTest small = Equal();
   small.memory_limit = 10;
   const std::string none = FiveLines(Compare(small));
   EXPECT_EQ(Lines(none), 5);
   EXPECT_THAT(none, AllOf(HasSubstr("none fits"), HasSubstr("1f1b would take 69 us"),
-                          HasSubstr("the limit is 10 B; 0 of the")));
+                          HasSubstr("needs least: "), HasSubstr(" over the limit of 10 B")));
   Comparison odd = Compare({.ranks = 7, .cost = {.forward = 1}}, {"dualpipe"});
   odd.one_f_one_b.reset();
   EXPECT_EQ(Lines(FiveLines(odd)), 5);

@@ -64,6 +64,48 @@ TEST(CompareTable, SaysFirstWhatAnyScheduleCouldGain) {
                         "no schedule can be more than 1.32x as fast.\n"));
 }
 
+TEST(CompareTable, NamesTheOptimizerStepBesideTheOwnWork) {
+  ScenarioForTest stepping = Gpt();
+  stepping.common.optimizer = 20'000'000;
+  EXPECT_THAT(Headline(Compare(stepping)),
+              HasSubstr("each rank's own work is 1.103 s, its optimizer step 20 ms:\n"));
+}
+
+TEST(CompareTable, SaysWhatWasChosenWhereItIsNotTheDefault) {
+  Comparison comparison = Compare(Gpt(), {"1f1b"});
+  comparison.receives = "early";
+  comparison.channels = "pair";
+  comparison.weight_grads = "by-micro-batch";
+  EXPECT_EQ(Choices(comparison), "posting ideal, tail barrier");
+  comparison.receives = "deferred";
+  comparison.channels = "directed";
+  comparison.weight_grads = "by-bucket";
+  comparison.rejection = 0.01;
+  EXPECT_EQ(Choices(comparison),
+            "posting ideal, receives deferred, channels directed, tail barrier, weight grads "
+            "by-bucket, rejection 0.01");
+  EXPECT_THAT(CompareTable(comparison), HasSubstr("expected step at q = 0.01"));
+}
+
+// A long reason that several rows share stands once, below.
+TEST(CompareTable, SharesTheReasonsOfRowsThatCannotRun) {
+  const std::string shared =
+      "layers per stage: 2 entries do not fit 4 stages on 2 ranks; give an entry for each stage";
+  Comparison comparison = Compare(Gpt(), {"1f1b", "zb-v", "interleaved", "dualpipe"});
+  for (size_t i = 1; i < 4; ++i) {
+    comparison.results[i].summary.reset();
+    comparison.results[i].reason =
+        i < 3 ? shared : "this one has a reason of its own, and it is long";
+  }
+  const std::string table = CompareTable(comparison);
+  const auto row = [&](std::string_view schedule) { return RowOf(table, schedule); };
+  EXPECT_THAT(row("zb-v"), testing::EndsWith("cannot run: [1]"));
+  EXPECT_THAT(row("interleaved"), testing::EndsWith("cannot run: [1]"));
+  EXPECT_THAT(row("dualpipe"), HasSubstr("cannot run: this one has a reason of its own"));
+  EXPECT_EQ(table.find("[1] layers per stage: 2 entries"),
+            table.rfind("layers per stage: 2 entries") - 4);
+}
+
 TEST(CompareTable, ShowsTheNumbersOfARow) {
   const std::string row = RowOf(CompareTable(Compare(Gpt())), "1f1b");
   // Step, speed-up, bubble rate and fraction, dependency and transfer stalls, peak and its rank,

@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/parameters.h"
+#include "sim/schedules/catalog.h"
 #include "tests/models/made_up_device.h"
 #include "tests/scenarios/texts.h"
 
@@ -198,15 +201,53 @@ TEST(ModelScenario, ASequenceLongerThanTheModelsPositionsIsWarnedOf) {
                                    HasSubstr("4096 is more than the 2048 positions")));
 }
 
+// Stages that share a rank, by the orders themselves.
+TEST(ModelScenario, GroupsAreTheStagesOfEachRank) {
+  const auto groups = [](std::string_view name) {
+    return GroupsOf(FindSchedule(name).Make({.ranks = 4, .micro_batches = 8}));
+  };
+  EXPECT_THAT(groups("1f1b"),
+              testing::ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2), ElementsAre(3)));
+  EXPECT_THAT(groups("interleaved"), testing::ElementsAre(ElementsAre(0, 4), ElementsAre(1, 5),
+                                                          ElementsAre(2, 6), ElementsAre(3, 7)));
+  EXPECT_THAT(groups("zb-v"), testing::ElementsAre(ElementsAre(0, 7), ElementsAre(1, 6),
+                                                   ElementsAre(2, 5), ElementsAre(3, 4)));
+  // Each on two ranks.
+  EXPECT_THAT(groups("dualpipe"), testing::ElementsAre(ElementsAre(0, 3), ElementsAre(1, 2)));
+}
+
+// The head of a model is worth more than a layer: what shares its rank gets fewer.
+TEST(ModelScenario, ABalancedSplitIsMadeForThePlacement) {
+  const Scenario s = Measured(kBalanced);
+  const auto busiest = [&](const Schedule& schedule, const Costs& costs) {
+    TimeNs most = 0;
+    for (const std::vector<int>& group : GroupsOf(schedule)) {
+      TimeNs sum = 0;
+      for (const int stage : group) {
+        const StageCost& cost = costs.of(stage, 0);
+        sum += cost.forward + cost.input_grad + cost.weight_grad;
+      }
+      most = std::max(most, sum);
+    }
+    return most;
+  };
+  for (const char* name : {"zb-v", "interleaved", "dualpipe"}) {
+    const Schedule schedule = FindSchedule(name).Make({.ranks = s.ranks, .micro_batches = 8});
+    EXPECT_LE(busiest(schedule, CostsFor(s, schedule)),
+              busiest(schedule, CostsFor(s, schedule.num_stages())))
+        << name;
+  }
+}
+
 TEST(ModelScenario, EachNumberOfStagesIsCutAnew) {
   const Scenario s = Measured(kBalanced);
   for (const int stages : {4, 8, 12, 20}) {
     const LayersPerStage layers = LayersFor(s, stages);
     ASSERT_EQ(layers.size(), static_cast<size_t>(stages));
     int64_t sum = 0;
-    for (const int64_t count : layers) {
-      EXPECT_GE(count, 1);
-      sum += count;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      EXPECT_GE(layers[i], LeastLayers(i, layers.size()));
+      sum += layers[i];
     }
     EXPECT_EQ(sum, 22);
     const Costs costs = CostsFor(s, stages);

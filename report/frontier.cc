@@ -1,0 +1,247 @@
+#include "report/frontier.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "report/grid.h"
+#include "report/text.h"
+
+namespace spiritlevel {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double Log(TimeNs t) { return std::log(static_cast<double>(std::max<TimeNs>(1, t))); }
+
+std::string Less(TimeNs before, TimeNs after) {
+  if (before == after || before == 0) return "nothing";
+  return fmt::format("{:.2f} %",
+                     100 * static_cast<double>(before - after) / static_cast<double>(before));
+}
+
+// A grid of characters: time up, memory to the right.
+class Plot {
+ public:
+  Plot(const Frontier& frontier, int width)
+      : frontier_(frontier), columns_(std::clamp(width - kMargin - 2, 20, 120)) {
+    left_ = frontier.points.front().limit;
+    right_ = frontier.points.back().limit;
+    low_ = frontier.points.back().lower_bound;
+    high_ = frontier.points.front().value;
+    for (const FrontierSchedule& s : frontier.schedules) {
+      if (s.limit <= right_) high_ = std::max(high_, s.value);
+    }
+    low_ = std::max<TimeNs>(1, low_);
+    rows_.assign(kRows, std::string(static_cast<size_t>(columns_), ' '));
+  }
+
+  std::string ToString() {
+    if (right_ == left_) return "";
+    for (int column = 0; column < columns_; ++column) {
+      const Bytes limit = LimitAt(column);
+      if (const TimeNs bound = frontier_.BoundAt(limit); bound > 0) Put(column, bound, '.');
+      if (const FrontierPoint* point = frontier_.At(limit)) Put(column, point->value, '-');
+    }
+    for (const FrontierPoint& p : frontier_.points) Put(ColumnOf(p.limit), p.value, '*');
+    std::string legend;
+    char letter = 'a';
+    for (const FrontierSchedule& s : frontier_.schedules) {
+      if (s.limit > right_ || letter > 'z') continue;
+      legend += fmt::format("{}{} {}", legend.empty() ? "" : ", ", letter, s.name);
+      Put(ColumnOf(s.limit), s.value, letter++);
+    }
+    std::string out;
+    for (size_t row = 0; row < rows_.size(); ++row) {
+      const bool labelled = row % 4 == 0 || row + 1 == rows_.size();
+      out += PadLeft(labelled ? FormatTime(TimeAt(static_cast<int>(row))) : "", kMargin) + " |" +
+             rows_[row].substr(0, rows_[row].find_last_not_of(' ') + 1) + '\n';
+    }
+    const std::string left = FormatMemory(left_);
+    const std::string right = FormatMemory(right_);
+    out += std::string(kMargin + 1, ' ') + '+' + std::string(static_cast<size_t>(columns_), '-');
+    out += '\n' + std::string(kMargin + 2, ' ') + left +
+           PadLeft(right, std::max<size_t>(right.size() + 1,
+                                           static_cast<size_t>(columns_) - left.size())) +
+           "\n\n";
+    out += "* best found, . no order can be below" + (legend.empty() ? "" : ", " + legend);
+    return Wrap(out, 0, 400) + '\n';
+  }
+
+ private:
+  static constexpr int kMargin = 9;
+  static constexpr int kRows = 17;
+
+  Bytes LimitAt(int column) const {
+    return left_ + static_cast<Bytes>(static_cast<double>(right_ - left_) * column /
+                                      std::max(1, columns_ - 1));
+  }
+  int ColumnOf(Bytes limit) const {
+    const double share = static_cast<double>(limit - left_) / static_cast<double>(right_ - left_);
+    return static_cast<int>(std::lround(share * (columns_ - 1)));
+  }
+  TimeNs TimeAt(int row) const {
+    const double share = static_cast<double>(row) / (kRows - 1);
+    return static_cast<TimeNs>(std::exp(Log(high_) + share * (Log(low_) - Log(high_))));
+  }
+  void Put(int column, TimeNs time, char mark) {
+    if (column < 0 || column >= columns_ || time <= 0) return;
+    const double span = Log(high_) - Log(low_);
+    const double share = span > 0 ? (Log(high_) - Log(time)) / span : 0;
+    const auto row = static_cast<size_t>(
+        std::clamp(std::lround(share * (kRows - 1)), 0L, static_cast<long>(kRows - 1)));
+    rows_[row][static_cast<size_t>(column)] = mark;
+  }
+
+  const Frontier& frontier_;
+  int columns_;
+  Bytes left_ = 0;
+  Bytes right_ = 0;
+  TimeNs low_ = 0;
+  TimeNs high_ = 0;
+  std::vector<std::string> rows_;
+};
+
+std::string PointsTable(const Frontier& frontier) {
+  Grid::Column limit{.name = "limit", .cells = {}};
+  Grid::Column value{.name = frontier.objective, .cells = {}};
+  Grid::Column bound{.name = "bound", .cells = {}};
+  Grid::Column gap{.name = "gap %", .cells = {}};
+  Grid::Column proved{.name = "proved", .left = true, .cells = {}};
+  Grid::Column by{.name = "by", .left = true, .cells = {}};
+  Grid::Column placement{.name = "placement", .left = true, .cells = {}};
+  for (const FrontierPoint& p : frontier.points) {
+    limit.cells.push_back(FormatMemory(p.limit));
+    value.cells.push_back(FormatTime(p.value));
+    bound.cells.push_back(FormatTime(p.lower_bound));
+    gap.cells.push_back(fmt::format("{:.2f}", 100 * p.gap));
+    proved.cells.push_back(p.proved_optimal ? "yes" : "");
+    by.cells.push_back(p.found_by);
+    placement.cells.push_back(p.placement);
+  }
+  Grid grid;
+  for (Grid::Column* column : {&limit, &value, &bound, &gap, &proved, &by, &placement}) {
+    grid.Add(std::move(*column));
+  }
+  return grid.ToString();
+}
+
+std::string SchedulesTable(const Frontier& frontier) {
+  if (frontier.schedules.empty()) return "";
+  Grid::Column name{.name = "schedule", .left = true, .cells = {}};
+  Grid::Column limit{.name = "needs", .cells = {}};
+  Grid::Column value{.name = frontier.objective, .cells = {}};
+  Grid::Column above{.name = "above best %", .cells = {}};
+  for (const FrontierSchedule& s : frontier.schedules) {
+    name.cells.push_back(s.name);
+    limit.cells.push_back(FormatMemory(s.limit));
+    value.cells.push_back(FormatTime(s.value));
+    const FrontierPoint* best = frontier.At(s.limit);
+    above.cells.push_back(best == nullptr || best->value == 0
+                              ? ""
+                              : fmt::format("{:.2f}", 100 * (static_cast<double>(s.value) /
+                                                                 static_cast<double>(best->value) -
+                                                             1)));
+  }
+  Grid grid;
+  for (Grid::Column* column : {&name, &limit, &value, &above}) grid.Add(std::move(*column));
+  return grid.ToString() + '\n';
+}
+
+}  // namespace
+
+const FrontierPoint* Frontier::At(Bytes limit) const {
+  const FrontierPoint* best = nullptr;
+  for (const FrontierPoint& p : points) {
+    if (p.limit <= limit) best = &p;
+  }
+  return best;
+}
+
+TimeNs Frontier::BoundAt(Bytes limit) const {
+  if (points.empty() || limit < points.front().limit) return 0;
+  // What no order under a larger limit can do, none under this one can.
+  for (const FrontierPoint& p : points) {
+    if (p.limit >= limit) return p.lower_bound;
+  }
+  return bound_beyond;
+}
+
+std::string FrontierAnswer(const Frontier& frontier) {
+  const FrontierPoint& first = frontier.points.front();
+  const FrontierPoint& last = frontier.points.back();
+  const bool at_home = frontier.home && *frontier.home >= first.limit;
+  const Bytes from = at_home ? *frontier.home : first.limit;
+  const FrontierPoint& now = *frontier.At(from);
+  const FrontierPoint& then = *frontier.At(from + frontier.more);
+  const std::string more = FormatMemory(frontier.more);
+  std::string text = fmt::format("At {}{}, the best is {}. {} more buy {}", FormatMemory(from),
+                                 at_home ? "" : ", the least that any order fits into",
+                                 FormatTime(now.value), more, Less(now.value, then.value));
+  text += now.value == then.value ? "." : fmt::format(": {}.", FormatTime(then.value));
+  const TimeNs bound = frontier.BoundAt(from + frontier.more);
+  if (bound < then.value && now.value > 0) {
+    text += fmt::format(" At most, they could buy {}.", Less(now.value, bound));
+  }
+  return text + fmt::format(" Beyond {} {}: {}.", FormatMemory(last.limit),
+                            last.value == frontier.bound_beyond ? "no memory buys more"
+                                                                : "nothing better was found",
+                            FormatTime(last.value));
+}
+
+std::string FrontierText(const Frontier& frontier, int width) {
+  std::string out = fmt::format("{}: {} against memory, {} ranks, {} micro-batches, tail {}\n\n",
+                                frontier.scenario, frontier.objective, frontier.ranks,
+                                frontier.micro_batches, frontier.tail);
+  if (frontier.own_ratio)
+    out += "limits are those of the rank that has most; all grow together\n\n";
+  out += PointsTable(frontier) + '\n' + SchedulesTable(frontier);
+  out += Plot(frontier, width).ToString();
+  out += '\n' + Wrap(FrontierAnswer(frontier), 0, static_cast<size_t>(width)) + '\n';
+  if (frontier.interrupted) out += "Interrupted: more time may find better.\n";
+  return out;
+}
+
+std::string FrontierJson(const Frontier& frontier) {
+  Json json;
+  json["scenario"] = frontier.scenario;
+  json["ranks"] = frontier.ranks;
+  json["micro_batches"] = frontier.micro_batches;
+  json["objective"] = frontier.objective;
+  json["tail"] = frontier.tail;
+  json["placement"] = frontier.placement;
+  json["memory_limit_bytes"] = frontier.home ? Json(*frontier.home) : Json(nullptr);
+  json["points"] = Json::array();
+  for (const FrontierPoint& p : frontier.points) {
+    json["points"].push_back({{"limit_bytes", p.limit},
+                              {"limits_bytes", p.limits},
+                              {"value_ns", p.value},
+                              {"lower_bound_ns", p.lower_bound},
+                              {"lower_bound_reason", p.reason},
+                              {"gap", p.gap},
+                              {"proved_optimal", p.proved_optimal},
+                              {"found_by", p.found_by},
+                              {"placement", p.placement},
+                              {"stages_per_rank", p.stages_per_rank},
+                              {"needs_bytes", p.needs}});
+  }
+  json["schedules"] = Json::array();
+  for (const FrontierSchedule& s : frontier.schedules) {
+    json["schedules"].push_back({{"schedule", s.name},
+                                 {"limit_bytes", s.limit},
+                                 {"value_ns", s.value},
+                                 {"placement", s.placement}});
+  }
+  json["answer"] = FrontierAnswer(frontier);
+  json["passed_over"] = frontier.passed_over;
+  json["interrupted"] = frontier.interrupted;
+  json["seconds"] = frontier.seconds;
+  json["evaluations"] = frontier.evaluations;
+  json["seed"] = frontier.seed;
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace spiritlevel
