@@ -23,8 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// With a budget by count, so many searches whatever the cores, or the answer would depend on them.
-constexpr int kIslandsByCount = 4;
 constexpr double kShareOfExploring = 0.3;
 constexpr int kRestarts = 3;
 // Small problems are got to the bottom of quickly, and then it is other beginnings that help.
@@ -285,7 +283,9 @@ SearchAnswer Search(const SearchProblem& problem, const SearchOptions& options) 
   const bool by_count = options.evaluations > 0;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   const int threads = options.threads > 0 ? options.threads : cores;
-  const int islands = by_count ? kIslandsByCount : threads;
+  // With a budget by count as many as are asked for, whatever the cores, or the answer would depend
+  // on them.
+  const int islands = by_count ? options.islands : threads;
   std::vector<std::unique_ptr<Island>> all;
   for (int i = 0; i < islands; ++i) {
     const int64_t share = options.evaluations / islands + (i < options.evaluations % islands);

@@ -23,6 +23,7 @@ namespace spiritlevel {
 struct SearchOptions {
   double seconds = 20;      // of each thread; ignored where evaluations are given
   int64_t evaluations = 0;  // in all: then the answer depends on them, the seed and nothing else
+  int islands = 4;          // that many searches by themselves share the evaluations
   uint64_t seed = 1;
   int threads = 0;         // 0: one for each core
   TimeNs lower_bound = 0;  // where it is reached, the search ends
