@@ -221,12 +221,26 @@ bool IsSpecial(const fs::path& path) {
 void RefuseToReplace(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
-    if (errno != ENOENT) FailToWrite(path);  // for example a name that is too long
+    // For example a name that is too long. Links that lead to each other are told apart later.
+    if (path.empty() || (errno != ENOENT && errno != ELOOP)) FailToWrite(path);
     return;
   }
   if (S_ISDIR(info.st_mode)) Fail(path, "is a directory, not a file", kNameAFile);
   // rename() would replace a file its owner has made read-only.
   if (::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) FailToWrite(path);
+}
+
+// Where a path leads that may not be there yet; empty where that cannot be told.
+fs::path EndOf(const fs::path& path) {
+  std::error_code error;
+  try {
+    // Made absolute first: "x" and "./x" are the same, and a path of which nothing is there yet
+    // would stay as it is.
+    fs::path end = fs::weakly_canonical(fs::absolute(AtTheEndOfLinks(path)), error);
+    return error ? fs::path() : end;
+  } catch (const std::exception&) {  // too many links: whoever writes there says so
+    return {};
+  }
 }
 
 }  // namespace
@@ -283,9 +297,8 @@ void CheckWritable(const fs::path& path) {
 bool AreOneOutput(const fs::path& a, const fs::path& b) {
   std::error_code error;
   if (a != b && !fs::equivalent(a, b, error)) {
-    const fs::path end_a = fs::weakly_canonical(a, error);
-    const fs::path end_b = fs::weakly_canonical(b, error);
-    return !error && !end_a.empty() && end_a == end_b;
+    const fs::path end_a = EndOf(a);
+    return !end_a.empty() && end_a == EndOf(b);
   }
   return !fs::is_character_file(a, error) || OwnDescriptor(a);
 }

@@ -20,8 +20,8 @@ namespace {
 
 namespace pb = profile_proto;
 
-// A full calibration is some 200 kB.
-constexpr size_t kMaxFileBytes = size_t{8} << 20;
+// A full calibration is some 200 kB; what is much larger takes long to find fault with.
+constexpr size_t kMaxFileBytes = size_t{2} << 20;
 constexpr const char* kMeasure = "write a new one: spiritlevel calibrate -o FILE";
 // Neither a kernel nor a rate of ours is above this; sums of them stay far from overflow.
 constexpr double kMost = 1e15;
@@ -38,7 +38,7 @@ class Reader {
     c.date = in.date();
     c.seconds = Number("", "seconds", in.seconds());
     c.complete = !in.has_complete() || in.complete();
-    c.left_out = in.left_out();
+    c.left_out = Count("", "left_out", in.left_out());
     c.machine = Read(in.machine());
     c.software = {.blas = in.software().blas(),
                   .compiler = in.software().compiler(),
@@ -65,6 +65,12 @@ class Reader {
                    kMeasure);
   }
 
+  // Of things; below zero there are none.
+  int Count(std::string_view parent, std::string_view field, int value) const {
+    if (value >= 0) return value;
+    source_.Refuse(Way(parent, field), fmt::format("{} is negative", value), kMeasure);
+  }
+
   double Required(std::string_view parent, std::string_view field, bool there, double value) const {
     if (!there) source_.Refuse(Way(parent, field), "is missing", kMeasure);
     return Number(parent, field, value);
@@ -79,15 +85,21 @@ class Reader {
     }
   }
 
-  static Machine Read(const pb::Machine& in) {
+  Machine Read(const pb::Machine& in) const {
     Machine machine{.cpu = in.cpu(),
-                    .cores = in.cores(),
-                    .usable_cores = in.usable_cores(),
+                    .cores = Count("machine", "cores", in.cores()),
+                    .usable_cores = Count("machine", "usable_cores", in.usable_cores()),
                     .caches = {},
                     .governor = in.governor()};
-    for (const pb::Cache& cache : in.cache()) {
-      machine.caches.push_back(
-          {.level = cache.level(), .type = cache.type(), .bytes = cache.bytes()});
+    for (int i = 0; i < in.cache_size(); ++i) {
+      const pb::Cache& cache = in.cache(i);
+      const std::string way = fmt::format("machine.cache[{}]", i);
+      if (cache.bytes() < 0) {
+        source_.Refuse(way + ".bytes", fmt::format("{} is negative", cache.bytes()), kMeasure);
+      }
+      machine.caches.push_back({.level = Count(way, "level", cache.level()),
+                                .type = cache.type(),
+                                .bytes = cache.bytes()});
     }
     return machine;
   }
@@ -98,8 +110,8 @@ class Reader {
       validity.reference_ns.push_back(Number("validity", "reference_ns", ns));
     }
     validity.drift = Number("validity", "drift", in.drift());
-    validity.samples = in.samples();
-    validity.disturbed = in.disturbed();
+    validity.samples = Count("validity", "samples", in.samples());
+    validity.disturbed = Count("validity", "disturbed", in.disturbed());
     validity.revisit_p90 = Number("validity", "revisit_p90", in.revisit_p90());
     return validity;
   }
@@ -107,8 +119,8 @@ class Reader {
   Samples Read(const std::string& way, const pb::Samples& in) const {
     Samples samples;
     samples.cold_ns = Number(way, "cold_ns", in.cold_ns());
-    samples.repeats = in.repeats();
-    samples.disturbed = in.disturbed();
+    samples.repeats = Count(way, "repeats", in.repeats());
+    samples.disturbed = Count(way, "disturbed", in.disturbed());
     samples.median_ns = Number(way, "median_ns", in.median_ns());
     samples.quiet_ns = Number(way, "quiet_ns", in.quiet_ns());
     samples.spread = Number(way, "spread", in.spread());
@@ -119,7 +131,7 @@ class Reader {
   }
 
   Errors Read(const std::string& way, const pb::Errors& in) const {
-    return {.count = in.count(),
+    return {.count = Count(way, "count", in.count()),
             .p50 = Number(way, "p50", in.p50()),
             .p90 = Number(way, "p90", in.p90()),
             .worst = Number(way, "worst", in.worst())};
@@ -156,7 +168,7 @@ class Reader {
       const pb::Slowdown& one = in.slowdown(i);
       const std::string way = fmt::format("slowdown[{}]", i);
       c->slowdowns.push_back({.what = one.what(),
-                              .others = one.others(),
+                              .others = Count(way, "others", one.others()),
                               .alone_ns = Number(way, "alone_ns", one.alone_ns()),
                               .busy_ns = Number(way, "busy_ns", one.busy_ns())});
     }
@@ -270,6 +282,10 @@ class Reader {
                   .rows = in.has_rows() ? in.rows() : 1,
                   .held_out = in.held_out()};
     if (IsProduct(primitive) && in.has_shape()) {
+      const pb::Shape& shape = in.shape();
+      if (shape.m() < 0 || shape.n() < 0 || shape.k() < 0) {
+        source_.Refuse(way + ".shape", "has a negative side", kMeasure);
+      }
       m.gemm = Gemm{.m = in.shape().m(),
                     .n = in.shape().n(),
                     .k = in.shape().k(),
@@ -314,9 +330,22 @@ Calibration ParseProfile(std::string_view text, ProfileFormat format,
   return c;
 }
 
+namespace {
+
+std::string ReadProfileFile(const std::filesystem::path& path) {
+  try {
+    return ReadFile(path, kMaxFileBytes);
+  } catch (const InputError& error) {
+    throw InputError(error.problem(),
+                     "name a profile that `spiritlevel calibrate -o FILE` has written");
+  }
+}
+
+}  // namespace
+
 Calibration LoadProfile(const std::filesystem::path& path) {
   // A file that is not there is told so, whatever it is called.
-  const std::string text = ReadFile(path, kMaxFileBytes);
+  const std::string text = ReadProfileFile(path);
   return ParseProfile(text, ProfileFormatOf(path), path.string());
 }
 

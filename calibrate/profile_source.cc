@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "base/check.h"
 #include "base/utf8.h"
@@ -64,6 +65,7 @@ void ReadText(const ProfileSource& source, Message* message) {
 struct Syntax : nlohmann::json_sax<nlohmann::json> {
   const ProfileSource& source;
   int depth = 0;
+  bool outer_is_object = false;
 
   explicit Syntax(const ProfileSource& s) : source(s) {}
 
@@ -75,7 +77,10 @@ struct Syntax : nlohmann::json_sax<nlohmann::json> {
   bool string(string_t&) override { return true; }
   bool binary(binary_t&) override { return true; }
   bool key(string_t&) override { return true; }
-  bool start_object(size_t) override { return Deeper(); }
+  bool start_object(size_t) override {
+    outer_is_object = outer_is_object || depth == 0;
+    return Deeper();
+  }
   bool start_array(size_t) override { return Deeper(); }
   bool end_object() override { return --depth >= 0; }
   bool end_array() override { return --depth >= 0; }
@@ -114,10 +119,61 @@ void RefuseDoubledFields(const ProfileSource& source, const Descriptor* root) {
   });
 }
 
+// The library leaves null out of a list, and what comes after it moves up. Looks at text whose
+// syntax has been judged.
+class NullsInLists {
+ public:
+  explicit NullsInLists(const ProfileSource& source) : source_(source), text_(source.text) {}
+
+  void Refuse() {
+    std::string_view word;
+    for (size_t at = 0; at < text_.size(); ++at) {
+      const char c = text_[at];
+      if (c == '"') {
+        word = Quoted(&at);
+      } else if (c == '{' || c == '[') {
+        open_.push_back({.name = word, .list = c == '['});
+      } else if (c == '}' || c == ']') {
+        open_.pop_back();
+      } else if (c == ',') {
+        ++open_.back().index;
+      } else if (c == 'n') {
+        if (open_.back().list) Fail(at);
+        at += std::string_view("null").size() - 1;
+      }
+    }
+  }
+
+ private:
+  struct Level {
+    std::string_view name;  // of the list's field
+    bool list = false;
+    int index = 0;
+  };
+
+  std::string_view Quoted(size_t* at) const {
+    const size_t begin = ++*at;
+    for (; text_[*at] != '"'; ++*at) *at += text_[*at] == '\\' ? 1 : 0;
+    return text_.substr(begin, *at - begin);
+  }
+
+  [[noreturn]] void Fail(size_t at) const {
+    const auto lines = std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(at), '\n');
+    RefuseAt(source_, static_cast<int>(lines) + 1,
+             fmt::format("{}[{}]: is null, and no entry of a list", Shown(open_.back().name),
+                         open_.back().index));
+  }
+
+  const ProfileSource& source_;
+  std::string_view text_;
+  std::vector<Level> open_;
+};
+
 void ReadJson(const ProfileSource& source, Message* message) {
   const google::protobuf::LogSilencer quiet;
   Syntax syntax(source);
   nlohmann::json::sax_parse(source.text, &syntax);
+  if (syntax.outer_is_object) NullsInLists(source).Refuse();
   RefuseDoubledFields(source, message->GetDescriptor());
   const google::protobuf::util::Status status =
       google::protobuf::util::JsonStringToMessage(std::string(source.text), message);

@@ -55,7 +55,7 @@ struct CalibrateCommand {
     CheckBackend();
     const double limit = Seconds();
     const ProfileFormat format = output == "-" ? ProfileFormat::kText : ProfileFormatOf(output);
-    CheckFolder();
+    CheckOutput();
     const Calibration calibration = Measured(limit);
     WriteOutput(output, ProfileText(calibration, format), /*inputs=*/{});
     Warn(CalibrationWarnings(calibration));
@@ -77,13 +77,18 @@ struct CalibrateCommand {
   }
 
   // Nobody should hear of a misspelt folder after most of a minute.
-  void CheckFolder() const {
-    if (output == "-") return;
+  void CheckOutput() const {
     const std::filesystem::path folder = std::filesystem::path(output).parent_path();
     std::error_code ignored;
-    if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return;
-    throw InputError(fmt::format("--output: {}: there is no such folder", folder.string()),
-                     "make it first, or write to another place");
+    if (!folder.empty() && !std::filesystem::is_directory(folder, ignored)) {
+      throw InputError(fmt::format("--output: {}: there is no such folder", folder.string()),
+                       "make it first, or write to another place");
+    }
+    try {
+      CheckOutputs({{"--output", output}}, /*inputs=*/{});
+    } catch (const InputError& error) {
+      throw error.At("--output");
+    }
   }
 
   double Seconds() const {

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/play.h"
 #include "cli/profile.h"
@@ -102,7 +103,8 @@ void AddCheck(CLI::App& app) {
   CLI::App* sub = app.add_subcommand(
       "check", "Judge a schedule file (PyTorch CSV), or every named schedule on a scenario");
   sub->add_option("FILE", *file, "Schedule (.csv) or scenario (.textproto, .json)")->required();
-  sub->add_option("--profile", *profile, "Device profile, for a scenario with a model");
+  RefuseEmptyName(
+      sub->add_option("--profile", *profile, "Device profile, for a scenario with a model"));
   sub->callback([file, profile] {
     if (IsScenarioFile(*file)) return CheckScenarioFile(*file, *profile);
     if (!profile->empty()) {

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/profile.h"
 #include "report/torch_csv.h"
 
 namespace spiritlevel {
@@ -27,9 +28,8 @@ struct ExportCommand {
     const ScheduleChoice choice = schedules.LoadOne();
     // Most orders do not depend on what their passes cost.
     const bool hangs_on_costs = choice.info != nullptr && choice.info->hangs_on_costs();
-    const LoadedScenario from = hangs_on_costs || !scenario.profile.empty()
-                                    ? scenario.Load()
-                                    : scenario.LoadWithoutProfile();
+    const LoadedScenario from =
+        hangs_on_costs || !scenario.profile.empty() ? scenario.Load() : WithoutProfile();
     const Scenario& loaded = from.scenario;
     const std::vector<std::string> inputs = InputFiles(from, schedules);
     CheckOutputs({{"--output", output}}, inputs);
@@ -40,6 +40,12 @@ struct ExportCommand {
   }
 
  private:
+  LoadedScenario WithoutProfile() const {
+    LoadedScenario loaded{.scenario = scenario.LoadWithoutProfile(), .provenance = {}};
+    loaded.files = FilesOf(loaded.scenario, scenario.file);
+    return loaded;
+  }
+
   static Schedule MakeNamed(const Scenario& loaded, const ScheduleChoice& choice) {
     ThrowIfItCannotRun(loaded, choice, {});
     return MakeSchedule(loaded, choice);

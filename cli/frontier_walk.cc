@@ -6,10 +6,11 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
-#include <set>
+
 #include <utility>
 
 #include "base/check.h"
+#include "cli/frontier_lane.h"
 #include "cli/play.h"
 #include "cli/searching.h"
 #include "sim/analysis/summary.h"
@@ -23,230 +24,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of candidates between two limits, to one of which a split goes.
-constexpr int kMostCandidates = 4096;
-
-TimeNs ValueOf(const Evaluator::Result& result, Objective objective) {
-  switch (objective) {
-    case Objective::kSpan:
-      return result.max_rank_span;
-    case Objective::kMakespan:
-      return result.makespan;
-    case Objective::kStep:
-      return result.period;
-  }
-  return 0;
-}
-
 std::string Words(const Placement& placement) {
   return placement.form == PlacementForm::kLooped
              ? fmt::format("looped x{}", placement.stages_per_rank)
              : std::string(Name(placement.form));
 }
-
-bool HasPairs(const Orders& orders) {
-  return std::any_of(orders.begin(), orders.end(), [](const std::vector<Op>& ops) {
-    return std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.overlaps_next; });
-  });
-}
-
-// One number for the limits of all ranks: that of the rank which has most.
-class Limits {
- public:
-  Limits(const std::vector<Bytes>& statics, const std::vector<Bytes>& ratio)
-      : statics_(statics), ratio_(ratio) {
-    for (size_t r = 1; r < ratio.size(); ++r) {
-      if (Share(r) > Share(most_)) most_ = r;
-    }
-  }
-
-  std::vector<Bytes> Of(Bytes limit) const {
-    std::vector<Bytes> limits(statics_.size(), limit);
-    if (limit == kNoLimit || ratio_.empty()) return limits;
-    for (size_t r = 0; r < limits.size(); ++r) {
-      const Int128 room = static_cast<Int128>(limit - statics_[most_]) * Share(r) / Share(most_);
-      limits[r] = statics_[r] + static_cast<Bytes>(room);
-    }
-    return limits;
-  }
-
-  // The least number that gives each rank what it needs.
-  Bytes Holding(const std::vector<Bytes>& needs) const {
-    if (ratio_.empty()) return *std::max_element(needs.begin(), needs.end());
-    Bytes low = statics_[most_] - 1;
-    Bytes high = kMaxBytes;
-    while (high - low > 1) {
-      const Bytes middle = low + (high - low) / 2;
-      (Holds(middle, needs) ? high : low) = middle;
-    }
-    return high;
-  }
-
-  bool Holds(Bytes limit, const std::vector<Bytes>& needs) const {
-    const std::vector<Bytes> limits = Of(limit);
-    for (size_t r = 0; r < needs.size(); ++r) {
-      if (needs[r] > limits[r]) return false;
-    }
-    return true;
-  }
-
-  int most() const { return static_cast<int>(most_); }
-
- private:
-  Bytes Share(size_t rank) const { return ratio_[rank] - statics_[rank]; }
-
-  std::vector<Bytes> statics_;
-  std::vector<Bytes> ratio_;
-  size_t most_ = 0;
-};
-
-std::vector<Bytes> StaticsOf(const ScenarioProblem& made) {
-  const int ranks = made.problem.placement.ranks;
-  SearchProblem problem = made.problem;
-  problem.limits.assign(static_cast<size_t>(ranks), 0);
-  std::vector<Bytes> statics;
-  for (int rank = 0; rank < ranks; ++rank) statics.push_back(-problem.room(rank));
-  return statics;
-}
-
-// An order that was found, and what it needs.
-struct Known {
-  Orders orders;
-  TimeNs value = 0;
-  Bytes needs = 0;
-};
-
-// One placement's part of the walk.
-class Lane {
- public:
-  Lane(const Scenario& scenario, const Placement& placement, const WalkOptions& options)
-      : scenario_(scenario),
-        made_(ProblemOf(scenario, placement,
-                        std::vector<Bytes>(static_cast<size_t>(placement.ranks), kNoLimit))),
-        limits_(CheckedLimits(options)) {
-    made_.problem.objective = options.objective;
-    made_.problem.tail = options.tail;
-    std::vector<Bytes> least;
-    for (int rank = 0; rank < placement.ranks; ++rank) {
-      least.push_back(LeastFeasibleLimit(made_.problem, rank));
-    }
-    least_ = limits_.Holding(least);
-    beyond_ = BoundUnder(kNoLimit);
-  }
-
-  const Placement& placement() const { return made_.problem.placement; }
-  Bytes least() const { return least_; }
-  const Limits& limits() const { return limits_; }
-  const Bound& beyond() const { return beyond_; }
-
-  Bound BoundUnder(Bytes limit) const {
-    SearchProblem problem = made_.problem;
-    problem.limits = limits_.Of(limit);
-    return LowerBound(problem);
-  }
-
-  // The best order under `limit` that is known already; null for none.
-  const Known* BestKnown(Bytes limit) const {
-    const Known* best = nullptr;
-    for (const Known& k : known_) {
-      if (k.needs <= limit && (best == nullptr || k.value < best->value)) best = &k;
-    }
-    return best;
-  }
-
-  // Adds what it finds to what is known.
-  void SearchUnder(Bytes limit, SearchOptions options, int64_t* evaluations) {
-    SearchProblem problem = made_.problem;
-    problem.limits = limits_.Of(limit);
-    options.lower_bound = LowerBound(problem).value;
-    options.seeds = SeedsFor(scenario_, problem);
-    // Two ops that overlap take less than bounds count for them, and no search makes such pairs.
-    std::erase_if(options.seeds, HasPairs);
-    for (const Orders& seed : options.seeds) Keep(seed);
-    AddNeighbours(limit, &options.seeds);
-    SearchAnswer answer = Search(problem, options);
-    *evaluations += answer.evaluations;
-    Keep(std::move(answer.orders));
-  }
-
-  // Limits between which nothing changes: what a rank holds is sums of activations and W-states.
-  std::vector<Bytes> CandidatesBetween(Bytes low, Bytes high) const {
-    std::set<Bytes> found;
-    const Costs& costs = *made_.costs;
-    const int rank = limits_.most();
-    for (int chunk = 0; chunk < placement().stages_per_rank; ++chunk) {
-      const StageCost& c = costs.of(placement().stage_of(rank, chunk), 0);
-      AddSums(low, high, c.activation, c.weight_state, &found);
-    }
-    return {found.begin(), found.end()};
-  }
-
- private:
-  Limits CheckedLimits(const WalkOptions& options) const {
-    const std::vector<Bytes> statics = StaticsOf(made_);
-    for (size_t r = 0; r < options.ratio.size(); ++r) {
-      if (options.ratio[r] > statics[r]) continue;
-      throw InputError(fmt::format("--memory-limit: {} bytes of rank {} do not hold its static "
-                                   "memory, {} bytes",
-                                   options.ratio[r], r, statics[r]),
-                       "each rank needs room beside it");
-    }
-    return {statics, options.ratio};
-  }
-
-  // low + i * activation + j * weight_state, each as often as a micro-batch can wait.
-  void AddSums(Bytes low, Bytes high, Bytes activation, Bytes weight_state,
-               std::set<Bytes>* found) const {
-    const int most = std::min(made_.problem.micro_batches(), 64);
-    for (int i = 0; i <= most; ++i) {
-      for (int j = 0; j <= most && i + j <= 2 * most; ++j) {
-        const Bytes at = least_ + i * activation + j * weight_state;
-        if (at >= high || (weight_state == 0 && j > 0)) break;
-        if (at > low) found->insert(at);
-        if (found->size() > kMostCandidates) return;
-      }
-      if (activation == 0) break;
-    }
-  }
-
-  // Nearest first: the best that fits, and the few that need a little more.
-  void AddNeighbours(Bytes limit, std::vector<Orders>* seeds) const {
-    if (const Known* best = BestKnown(limit)) seeds->push_back(best->orders);
-    std::vector<const Known*> above;
-    for (const Known& k : known_) {
-      if (k.needs > limit) above.push_back(&k);
-    }
-    std::sort(above.begin(), above.end(), [](const Known* a, const Known* b) {
-      return std::pair(a->needs, a->value) < std::pair(b->needs, b->value);
-    });
-    for (size_t i = 0; i < std::min<size_t>(2, above.size()); ++i) {
-      seeds->push_back(above[i]->orders);
-    }
-  }
-
-  void Keep(Orders orders) {
-    Evaluator evaluator(*made_.costs);
-    const Schedule schedule(orders);
-    const Evaluator::Result& result =
-        evaluator.Evaluate(schedule, made_.problem.tail, kPeriodIterations);
-    Known one{.orders = std::move(orders),
-              .value = ValueOf(result, made_.problem.objective),
-              .needs = limits_.Holding(result.peak_bytes)};
-    for (const Known& k : known_) {
-      if (k.needs <= one.needs && k.value <= one.value) return;
-    }
-    std::erase_if(known_,
-                  [&](const Known& k) { return k.needs >= one.needs && k.value >= one.value; });
-    known_.push_back(std::move(one));
-  }
-
-  const Scenario& scenario_;
-  ScenarioProblem made_;
-  Limits limits_;
-  Bytes least_ = 0;
-  Bound beyond_;
-  std::vector<Known> known_;  // none of which is as good as another and needs no more
-};
 
 class Walk {
  public:
@@ -255,7 +37,7 @@ class Walk {
     std::optional<InputError> last_error;
     for (const Placement& placement : options.placements) {
       try {
-        lanes_.emplace_back(scenario, placement, options);
+        lanes_.emplace_back(scenario, placement, options.objective, options.tail, options.ratio);
       } catch (const InputError& error) {
         out_.passed_over.push_back(Words(placement) + ": " + error.problem());
         last_error = error;
@@ -266,18 +48,18 @@ class Walk {
 
   Frontier Run() {
     Bytes least = lanes_.front().least();
-    for (const Lane& lane : lanes_) least = std::min(least, lane.least());
+    for (const FrontierLane& lane : lanes_) least = std::min(least, lane.least());
     searches_left_ = options_.points + 1;
     SearchAll(kNoLimit, least);
     SearchAll(least, least);
     AddSchedules();
     limits_ = {least};
     if (const Bytes useful = MostUseful(); useful > least) limits_.push_back(useful);
+    SearchAtHome(least);
     while (static_cast<int>(limits_.size()) < options_.points && !Stopped()) {
       const std::optional<Bytes> next = NextLimit();
       if (!next) break;
-      SearchAll(*next, least);
-      limits_.insert(std::upper_bound(limits_.begin(), limits_.end(), *next), *next);
+      Look(*next, least);
     }
     Polish(least);
     Finish();
@@ -285,6 +67,32 @@ class Walk {
   }
 
  private:
+  void Look(Bytes limit, Bytes least) {
+    SearchAll(limit, least);
+    limits_.insert(std::upper_bound(limits_.begin(), limits_.end(), limit), limit);
+  }
+
+  // 8 GiB where that is a part of what is looked at; else the power of two nearest to a quarter.
+  Bytes DefaultMore() const {
+    constexpr Bytes kUsual = Bytes{8} << 30;
+    const Bytes range = limits_.back() - limits_.front();
+    if (range >= 2 * kUsual) return kUsual;
+    Bytes more = 1;
+    while (more * 4 <= range) more *= 2;
+    return more;
+  }
+
+  // What the answer is about.
+  void SearchAtHome(Bytes least) {
+    out_.home = options_.home;
+    out_.more = options_.more.value_or(DefaultMore());
+    const Bytes from = std::max(least, options_.home.value_or(least));
+    for (const Bytes limit : {from, from + out_.more}) {
+      const bool known = std::binary_search(limits_.begin(), limits_.end(), limit);
+      if (!known && limit < limits_.back() && !Stopped()) Look(limit, least);
+    }
+  }
+
   double SecondsSpent() const {
     return std::chrono::duration<double>(Clock::now() - begin_).count();
   }
@@ -302,12 +110,12 @@ class Walk {
   void SearchAll(Bytes limit, Bytes least) {
     const int left = std::max(1, searches_left_--);
     int feasible = 0;
-    for (const Lane& lane : lanes_) feasible += lane.least() <= limit ? 1 : 0;
+    for (const FrontierLane& lane : lanes_) feasible += lane.least() <= limit ? 1 : 0;
     const double share = 1.0 / (left * std::max(1, feasible));
     const double seconds = std::max(1e-3, (options_.seconds - SecondsSpent()) * share);
     const auto evaluations =
         static_cast<int64_t>(static_cast<double>(options_.evaluations - out_.evaluations) * share);
-    for (Lane& lane : lanes_) {
+    for (FrontierLane& lane : lanes_) {
       if (lane.least() > limit) continue;
       SearchOptions one{
           .seconds = seconds,
@@ -315,7 +123,7 @@ class Walk {
           .seed = options_.seed + static_cast<uint64_t>(searches_),
           .threads = options_.threads,
           .stop = options_.stop};
-      lane.SearchUnder(limit, one, &out_.evaluations);
+      out_.evaluations += lane.SearchUnder(limit, one);
     }
     ++searches_;
     if (options_.observer) {
@@ -325,11 +133,11 @@ class Walk {
   }
 
   // The best of all placements, and the lane that has it.
-  std::pair<const Lane*, const Known*> Best(Bytes limit) const {
-    std::pair<const Lane*, const Known*> best = {nullptr, nullptr};
-    for (const Lane& lane : lanes_) {
+  std::pair<const FrontierLane*, const KnownOrder*> Best(Bytes limit) const {
+    std::pair<const FrontierLane*, const KnownOrder*> best = {nullptr, nullptr};
+    for (const FrontierLane& lane : lanes_) {
       if (lane.least() > limit) continue;
-      const Known* known = lane.BestKnown(limit);
+      const KnownOrder* known = lane.BestKnown(limit);
       if (known == nullptr || (best.second != nullptr && best.second->value <= known->value)) {
         continue;
       }
@@ -344,8 +152,8 @@ class Walk {
   Bytes MostUseful() const {
     const TimeNs least_value = BestValue(kNoLimit);
     Bytes useful = kNoLimit;
-    for (const Lane& lane : lanes_) {
-      const Known* known = lane.BestKnown(kNoLimit);
+    for (const FrontierLane& lane : lanes_) {
+      const KnownOrder* known = lane.BestKnown(kNoLimit);
       if (known != nullptr && known->value == least_value) useful = std::min(useful, known->needs);
     }
     return useful;
@@ -373,10 +181,10 @@ class Walk {
   std::optional<Bytes> SplitOf(Bytes low, Bytes high) const {
     const Bytes middle = low + (high - low) / 2;
     std::optional<Bytes> nearest;
-    for (const Lane& lane : lanes_) {
-      for (const Bytes at : lane.CandidatesBetween(low, high)) {
-        if (!nearest || std::abs(at - middle) < std::abs(*nearest - middle)) nearest = at;
-      }
+    for (const FrontierLane& lane : lanes_) {
+      const std::optional<Bytes> at = lane.StepNearest(middle, low, high);
+      if (!at) continue;
+      if (!nearest || std::abs(*at - middle) < std::abs(*nearest - middle)) nearest = at;
     }
     return nearest;
   }
@@ -402,17 +210,17 @@ class Walk {
     }
   }
 
-  Bound BoundAt(Bytes limit) const {
-    std::optional<Bound> lowest;
-    for (const Lane& lane : lanes_) {
+  Bound BoundAt(Bytes limit) {
+    const Bound* lowest = nullptr;
+    for (FrontierLane& lane : lanes_) {
       if (lane.least() > limit) continue;
-      const Bound bound = limit == kNoLimit ? lane.beyond() : lane.BoundUnder(limit);
-      if (!lowest || bound.value < lowest->value) lowest = bound;
+      const Bound& bound = lane.BoundUnder(limit);
+      if (lowest == nullptr || bound.value < lowest->value) lowest = &bound;
     }
     return *lowest;
   }
 
-  double GapAt(Bytes limit) const { return Certify(BoundAt(limit), BestValue(limit)).gap; }
+  double GapAt(Bytes limit) { return Certify(BoundAt(limit), BestValue(limit)).gap; }
 
   // Where a placement lies on the axis, so do all: they share the ratio, and most of the memory.
   void AddSchedules() {
@@ -451,6 +259,23 @@ class Walk {
     return "search";
   }
 
+  // Orders that fit between two limits and are clearly better than the left one's: the curve falls
+  // where they begin to fit, so that no named schedule of its placements lies far below it.
+  void AddStepsBetween() {
+    constexpr double kClearly = 0.995;
+    std::vector<std::pair<Bytes, TimeNs>> steps;
+    for (const FrontierLane& lane : lanes_) {
+      for (const KnownOrder& k : lane.known()) steps.emplace_back(k.needs, k.value);
+    }
+    std::sort(steps.begin(), steps.end());
+    for (const auto& [needs, value] : steps) {
+      const auto next = std::upper_bound(limits_.begin(), limits_.end(), needs);
+      if (next == limits_.begin() || next == limits_.end()) continue;
+      const auto left = static_cast<double>(BestValue(*std::prev(next)));
+      if (static_cast<double>(value) < kClearly * left) limits_.insert(next, needs);
+    }
+  }
+
   void Finish() {
     const TimeNs last_value = BestValue(kNoLimit);
     out_.bound_beyond = BoundAt(kNoLimit).value;
@@ -459,6 +284,7 @@ class Walk {
       std::erase_if(limits_, [&](Bytes limit) { return limit >= useful; });
       limits_.push_back(useful);
     }
+    AddStepsBetween();
     for (const Bytes limit : limits_) {
       const auto [lane, known] = Best(limit);
       const Bound bound = BoundAt(limit);
@@ -503,7 +329,7 @@ class Walk {
   const Scenario& scenario_;
   const WalkOptions& options_;
   Clock::time_point begin_;
-  std::vector<Lane> lanes_;
+  std::vector<FrontierLane> lanes_;
   std::vector<Bytes> limits_;  // ascending
   int searches_left_ = 1;
   int searches_ = 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct WalkOptions {
   // By rank, and only their ratios beside static memory count: each rank's limit is its static
   // memory and the same share of what these leave it. Empty: the same limit on all ranks.
   std::vector<Bytes> ratio{};
+  std::optional<Bytes> home{};  // what there is now; this and `more` above it are looked at, too
+  std::optional<Bytes> more{};  // nothing: 8 GiB, or a quarter of what is looked at
   int points = 16;
   double seconds = 20;      // for all of them
   int64_t evaluations = 0;  // likewise: then the answer hangs on these and the seed alone
@@ -29,7 +32,7 @@ struct WalkOptions {
   std::function<void(int points_done, double share)> observer{};
 };
 
-// The frontier without home and more. Where it is stopped, what is known so far, which is at least
+// Where it is stopped, what is known so far, which is at least
 // the two ends.
 //
 // It begins with the least feasible limit and none at all. Between two limits a better time must

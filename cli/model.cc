@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "cli/output.h"
 #include "cli/profile.h"
 #include "models/assumptions.h"
@@ -295,35 +296,46 @@ auto ParsedFlag(std::string_view flag, Parse&& parse) {
 
 struct ModelCommand {
   std::string file;
-  int64_t sequence = 0;
+  std::optional<int64_t> sequence;
   int64_t micro_batch = 1;
-  int64_t ranks = 0;
+  std::optional<int64_t> ranks;
   std::vector<int64_t> layers_per_stage;
   std::string dtype;
   std::string split;
-  std::string profile;
+  std::optional<std::string> profile;
   std::string recompute = "none";
   bool stored_attention = false;
   bool norm_grads_in_w = false;
-  std::string json;
+  std::optional<std::string> json;
 
   void Run() const {
+    const std::vector<std::string> inputs = {file, profile.value_or("")};
     const Understood understood = Load();
-    if (!json.empty()) WriteOutput(json, ToJsonText(understood), {file});
-    if (json != "-") Print(ToText(understood));
+    CheckOutputs({{"--json", json}}, inputs);
+    if (json) WriteOutput(*json, ToJsonText(understood), inputs);
+    if (json.value_or("") != "-") Print(ToText(understood));
   }
 
   Understood Load() const {
-    Architecture model = LoadHfConfig(file);
+    Architecture model = LoadConfig();
     std::vector<std::string> assumptions;
     std::optional<DeviceProfile> device;
-    if (!profile.empty()) device = LoadTheProfile(profile).profile;
+    if (profile) device = LoadTheProfile(*profile).profile;
     ModelRun run = MakeRun(model, device, &assumptions);
     CutBalanced(model, device, &run);
     try {
       return Understand(std::move(model), std::move(run), device, std::move(assumptions));
     } catch (const InputError& error) {  // the model cannot be run so
       throw error.At(file);
+    }
+  }
+
+  Architecture LoadConfig() const {
+    try {
+      return LoadHfConfig(file);
+    } catch (const InputError& error) {
+      if (!error.way_out().empty()) throw;
+      throw InputError(error.problem(), "give the path of a model's config.json");
     }
   }
 
@@ -342,14 +354,22 @@ struct ModelCommand {
       throw InputError("--split balanced: a split by time needs a device profile",
                        "add --profile machine.textproto, or use --split even");
     }
-    run->layers_per_stage = BalancedSplit(model, *run, *device);
+    try {
+      run->layers_per_stage = BalancedSplit(model, *run, *device);
+    } catch (const InputError& error) {
+      throw error.At(file);
+    }
   }
 
   ModelRun MakeRun(const Architecture& model, const std::optional<DeviceProfile>& device,
                    std::vector<std::string>* assumptions) const {
     ModelRun run;
-    run.sequence_length = sequence;
-    if (sequence == 0) {
+    run.sequence_length = sequence.value_or(0);
+    if (sequence && *sequence < 1) {
+      throw InputError(fmt::format("--sequence: {} is not 1 or more", *sequence),
+                       "give the tokens of a sequence, or leave it out");
+    }
+    if (!sequence) {
       constexpr int64_t kUsual = 4096;
       run.sequence_length =
           model.max_positions > 0 ? std::min(kUsual, model.max_positions) : kUsual;
@@ -374,8 +394,8 @@ struct ModelCommand {
 
   // A list alone says how many.
   int RanksFor(const Architecture& model) const {
-    if (ranks == 0 && layers_per_stage.empty()) return 1;
-    const int64_t wanted = ranks == 0 ? static_cast<int64_t>(layers_per_stage.size()) : ranks;
+    if (!ranks && layers_per_stage.empty()) return 1;
+    const int64_t wanted = ranks.value_or(static_cast<int64_t>(layers_per_stage.size()));
     if (wanted < 1 || (layers_per_stage.empty() && wanted > model.layers)) {
       throw InputError(fmt::format("--ranks: {} is not between 1 and the {} layers of the model",
                                    wanted, model.layers),
@@ -402,8 +422,9 @@ void AddModel(CLI::App& app) {
       ->allow_extra_args(false);
   sub->add_option("--split", command->split,
                   "even, or balanced: by the times of --profile, each stage on a rank of its own");
-  sub->add_option("--profile", command->profile,
-                  "Device profile, for balance and a split by time (default: balance by FLOPs)");
+  RefuseEmptyName(sub->add_option(
+      "--profile", command->profile,
+      "Device profile, for balance and a split by time (default: balance by FLOPs)"));
   sub->add_option("--dtype", command->dtype, "float32, bfloat16 or float16 (default: bfloat16)");
   sub->add_option("--recompute", command->recompute, "none, full or full-again-in-w")
       ->capture_default_str();

@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "base/check.h"
 #include "cli/profile.h"
@@ -68,24 +67,32 @@ void ScenarioOptions::AddTo(CLI::App& command) {
 }
 
 void ScenarioOptions::AddProfileTo(CLI::App& command) {
-  command.add_option("--profile", profile,
-                     "Device profile that `spiritlevel calibrate` wrote, for a scenario with a "
-                     "model (default: the one that the scenario names)");
+  RefuseEmptyName(
+      command.add_option("--profile", profile,
+                         "Device profile that `spiritlevel calibrate` wrote, for a scenario with a "
+                         "model (default: the one that the scenario names)"));
+}
+
+void RefuseEmptyName(CLI::Option* option) {
+  option->each([option](const std::string& name) {
+    if (!name.empty()) return;
+    throw InputError(fmt::format("{}: \"\" names no file", option->get_name()),
+                     "give its path, or leave it out");
+  });
 }
 
 LoadedScenario ScenarioOptions::Load() const {
-  return WithProfile(LoadWithoutProfile().scenario, file, profile);
+  return WithProfile(LoadWithoutProfile(), file, profile);
 }
 
-LoadedScenario ScenarioOptions::LoadWithoutProfile() const {
+Scenario ScenarioOptions::LoadWithoutProfile() const {
   Scenario scenario = LoadScenario(file);
   if (group) scenario.group = AtLeastOne("--group", *group);
   if (stages_per_rank) {
     scenario.stages_per_rank = AtLeastOne("--stages-per-rank", *stages_per_rank);
   }
   CheckSizes(scenario, file);
-  std::vector<std::string> files = FilesOf(scenario, file);
-  return {.scenario = std::move(scenario), .provenance = {}, .files = std::move(files)};
+  return scenario;
 }
 
 void PlayFlags::AddTo(CLI::App& command) {
@@ -152,7 +159,7 @@ PlayOptions PlayFlags::Parse() const {
   if (iterations < 1 || iterations > kMaxIterations) {
     throw InputError(
         fmt::format("--iterations: {} is not between 1 and {}", iterations, kMaxIterations),
-        "the period settles after a few");
+        fmt::format("use 1 to {}; the period settles after a few", kMaxIterations));
   }
   options.iterations = static_cast<int>(iterations);
   return options;

@@ -30,8 +30,11 @@ struct ScenarioOptions {
   // The scenario with the flags put over what its file says, and the profile that its model needs.
   LoadedScenario Load() const;
   // The same without a profile: enough for what only looks at orders.
-  LoadedScenario LoadWithoutProfile() const;
+  Scenario LoadWithoutProfile() const;
 };
+
+// An option that names a file: an empty name is refused, and does not pass for one left out.
+void RefuseEmptyName(CLI::Option* option);
 
 struct PlayFlags {
   std::string posting = "ideal";

@@ -53,9 +53,9 @@ void CheckOutputs(const std::vector<NamedOutput>& outputs, const std::vector<std
     if (!output.path) continue;
     for (const NamedOutput& other : given) {
       if (!AreOneOutput(PlaceOf(*output.path), PlaceOf(*other.path))) continue;
-      throw InputError(fmt::format("{}: {} is where {} goes too", output.flag, *output.path,
-                                   other.flag),
-                       "name another file for one of the two");
+      throw InputError(
+          fmt::format("{}: {} is where {} goes too", output.flag, *output.path, other.flag),
+          "name another file for one of the two");
     }
     given.push_back(output);
   }

@@ -235,11 +235,14 @@ Costs CostsOfAnyCut(const Scenario& scenario) {
 
 // As many as there are cores, or fewer if memory does not hold that many of the largest.
 size_t RunsAtOnce(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
-                  int iterations) {
+                  const PlayOptions& options) {
+  const int iterations = IterationsKept(options, MaySumGradients(scenario));
   Bytes largest = 1;
   for (const ScheduleChoice& choice : choices) {
     largest = std::max(largest, MemoryOfRun(scenario, choice, iterations));
   }
+  constexpr int kMostCopies = 2;
+  largest += MemoryOfParts(CostsOfAnyCut(scenario), kMostCopies, options.weight_grads, iterations);
   const auto held = static_cast<size_t>(std::max<Bytes>(1, AvailableMemory() / largest));
   const size_t cores = std::max(1u, std::thread::hardware_concurrency());
   return std::min({held, cores, choices.size()});
@@ -327,6 +330,8 @@ Playable MakePlayable(const Scenario& scenario, const ScheduleChoice& choice,
   Schedule schedule = ScheduleThatFits(scenario, choice, options);
   Costs costs = CostsFor(scenario, schedule);
   RefuseOverflow(schedule, costs, std::max(options.iterations, kPeriodIterations));
+  RefuseTooManyParts(schedule, costs, options.weight_grads,
+                     IterationsKept(options, HasGradientSums(schedule, costs)));
   return {std::move(schedule), std::move(costs)};
 }
 
@@ -522,8 +527,7 @@ Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& ch
     }
   };
   std::vector<std::jthread> helpers;
-  const size_t at_once =
-      RunsAtOnce(scenario, all, IterationsKept(options, MaySumGradients(scenario)));
+  const size_t at_once = RunsAtOnce(scenario, all, options);
   for (size_t i = 1; i < at_once; ++i) helpers.emplace_back(work);
   work();
   helpers.clear();

@@ -17,7 +17,9 @@
 namespace spiritlevel {
 namespace {
 
-std::string Clean(const std::string& text) { return Shown(Printable(text), 300); }
+// A line of a report has room for a path; for the rest a few words are enough.
+std::string Clean(const std::string& text) { return Shown(Printable(text), 200); }
+std::string Brief(const std::string& text) { return Shown(Printable(text), 80); }
 
 ModelProvenance ProvenanceOf(const ModelForm& form) {
   ModelRun run = form.run;
@@ -47,10 +49,10 @@ ModelProvenance ProvenanceOf(const ModelForm& form) {
 ProfileProvenance ProvenanceOf(const Calibration& calibration, const std::string& file) {
   const Errors held_out = InTotal(calibration, /*held_out=*/true);
   return {.file = Clean(file),
-          .date = Clean(calibration.date),
-          .cpu = Clean(calibration.machine.cpu),
+          .date = Brief(calibration.date),
+          .cpu = Brief(calibration.machine.cpu),
           .dtype = std::string(Name(calibration.profile.dtype)),
-          .library = Clean(calibration.software.blas),
+          .library = Brief(calibration.software.blas),
           .held_out_shapes = held_out.count,
           .held_out_p90 = held_out.p90,
           .noisy = calibration.validity.noisy(),
@@ -91,6 +93,19 @@ std::vector<std::string> FilesOf(const Scenario& scenario, const std::string& fi
   return files;
 }
 
+namespace {
+
+// The message says who named a profile that cannot be read.
+Calibration ProfileFor(const ModelForm& model, const std::string& profile) {
+  try {
+    return LoadTheProfile(profile.empty() ? model.profile_file : profile);
+  } catch (const InputError& error) {
+    throw error.At(profile.empty() ? model.place + ".profile" : "--profile");
+  }
+}
+
+}  // namespace
+
 LoadedScenario WithProfile(Scenario scenario, const std::string& file, const std::string& profile) {
   std::vector<std::string> files = FilesOf(scenario, file);
   if (!profile.empty()) files.push_back(profile);
@@ -109,8 +124,13 @@ LoadedScenario WithProfile(Scenario scenario, const std::string& file, const std
                      "measure this machine: spiritlevel calibrate -o machine.textproto\n"
                      "then add --profile machine.textproto");
   }
-  const Calibration calibration = LoadTheProfile(named);
-  AttachProfile(calibration.profile, &loaded.scenario);
+  const Calibration calibration = ProfileFor(model, profile);
+  try {
+    AttachProfile(calibration.profile, &loaded.scenario);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{} (the profile is {})", error.problem(), Clean(named)),
+                     error.way_out());
+  }
   loaded.provenance.model = ProvenanceOf(model);
   loaded.provenance.profile = ProvenanceOf(calibration, named);
   return loaded;

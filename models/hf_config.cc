@@ -324,8 +324,22 @@ Architecture ParseHfConfig(std::string_view text, std::string_view file) {
   }
 }
 
+namespace {
+
+std::string ReadConfig(const std::filesystem::path& path) {
+  try {
+    return ReadFile(path, kMaxConfigBytes);
+  } catch (const InputError& error) {
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) throw;  // whoever named it knows from where
+    throw InputError(error.problem(), "give the model's config.json, not its weights or a folder");
+  }
+}
+
+}  // namespace
+
 Architecture LoadHfConfig(const std::filesystem::path& path) {
-  return ParseHfConfig(ReadFile(path, kMaxConfigBytes), path.string());
+  return ParseHfConfig(ReadConfig(path), path.string());
 }
 
 std::vector<std::string> UnderstoodClasses() {

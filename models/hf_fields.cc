@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "models/hf_config.h"
 
@@ -43,7 +46,10 @@ std::string PlaceOf(std::string_view text, size_t byte) {
 
 // Of a message of the library, only what comes after its own code and place.
 std::string_view Reason(std::string_view message) {
-  const size_t colon = message.find(": ");
+  if (const size_t code = message.find("] "); code != std::string_view::npos) {
+    message.remove_prefix(code + 2);
+  }
+  const size_t colon = message.starts_with("parse error") ? message.find(": ") : message.npos;
   if (colon != std::string_view::npos) message.remove_prefix(colon + 2);
   return message.substr(0, std::min(message.find(';'), size_t{120}));
 }
@@ -61,7 +67,43 @@ json Parsed(std::string_view text) {
   }
 }
 
-std::string_view TypeOf(const json& value) {
+// Of an object that gives a field twice, parsers keep one in silence. Looks at text that has been
+// parsed already.
+class DoubledKeys {
+ public:
+  explicit DoubledKeys(std::string_view text) : text_(text) {}
+
+  void Refuse() {
+    for (size_t at = 0; at < text_.size(); ++at) {
+      const char c = text_[at];
+      if (c == '{' || c == '[') open_.emplace_back();
+      if (c == '}' || c == ']') open_.pop_back();
+      if (c != '"') continue;
+      const size_t begin = at;
+      for (++at; text_[at] != '"'; ++at) at += text_[at] == '\\' ? 1 : 0;
+      if (IsKey(at + 1)) Meet(text_.substr(begin, at + 1 - begin), begin);
+    }
+  }
+
+ private:
+  bool IsKey(size_t after) const {
+    const size_t next = text_.find_first_not_of(" \t\r\n", after);
+    return next != std::string_view::npos && text_[next] == ':';
+  }
+
+  void Meet(std::string_view quoted, size_t at) {
+    const json key = json::parse(quoted);  // for its escapes
+    if (open_.back().insert(key.get<std::string>()).second) return;
+    throw InputError(fmt::format("{}: {} is given twice", PlaceOf(text_, at), ShortText(key)),
+                     "keep one of the two");
+  }
+
+  std::string_view text_;
+  std::vector<std::set<std::string>> open_;  // the names in each object that is open
+};
+
+// What a value is, where it should be a whole number.
+std::string_view KindOf(const json& value) {
   switch (value.type()) {
     case json::value_t::object:
       return "an object";
@@ -69,12 +111,13 @@ std::string_view TypeOf(const json& value) {
       return "a list";
     case json::value_t::string:
       return "text";
-    case json::value_t::boolean:
-      return "true or false";
-    case json::value_t::number_float:
-      return "not whole";
+    case json::value_t::number_float: {
+      const double number = value.get<double>();
+      if (number != std::floor(number)) return "not whole";
+      return std::abs(number) < 1e15 ? "not written as a whole number" : "far too large";
+    }
     default:
-      return "not a number";
+      return "no number";
   }
 }
 
@@ -85,7 +128,7 @@ InputError WrongSize(const char* key, const json& value, int64_t most) {
 
 int64_t WholeNumber(const char* key, const json& value, int64_t most) {
   if (!value.is_number_integer()) {
-    throw InputError(fmt::format("{}: {} is {}", key, ShortText(value), TypeOf(value)),
+    throw InputError(fmt::format("{}: {} is {}", key, ShortText(value), KindOf(value)),
                      fmt::format("write a whole number from 1 to {}", most));
   }
   const bool too_large =
@@ -108,9 +151,11 @@ json ParseConfigText(std::string_view text) {
                      "a config.json has a few levels; download it again");
   }
   json object = Parsed(text);
+  DoubledKeys(text).Refuse();
   if (!object.is_object()) {
-    throw InputError(fmt::format("is {}, not a config", TypeOf(object)),
-                     "a config.json is one object in { }");
+    throw InputError(
+        fmt::format("is {}, not a config", object.is_array() ? "a list" : "a single value"),
+        "a config.json is one object in { }");
   }
   return object;
 }

@@ -163,7 +163,7 @@ class TimesOfSplits {
 
 TimeNs RoundedTime(double ns, std::string_view what) {
   if (ns <= static_cast<double>(kMaxPassTime)) return static_cast<TimeNs>(std::floor(ns + 0.5));
-  throw InputError(fmt::format("{} takes more than a day", what),
+  throw InputError(fmt::format("more than a day for {}", what),
                    "use a smaller micro-batch or more ranks, or measure the device again");
 }
 

@@ -99,17 +99,23 @@ LayersPerStage ChunkedStages(int64_t layers, int64_t ranks, int64_t layers_per_c
 
 LayersPerStage GivenStages(int64_t layers, LayersPerStage given) {
   if (given.empty()) throw InputError("layers per stage: the list is empty", "name every stage");
-  Int128 sum = 0;
   for (const int64_t count : given) {
     if (count < 0) {
       throw InputError(fmt::format("layers per stage: {} is negative", count), "use 0 or more");
+    }
+  }
+  int64_t sum = 0;
+  for (const int64_t count : given) {
+    if (count > layers) {
+      throw InputError(
+          fmt::format("layers per stage: {} are more than the {} of the model", count, layers),
+          fmt::format("use 0 to {}", layers));
     }
     sum += count;
   }
   if (sum == layers) return given;
   const auto stages = static_cast<int64_t>(given.size());
-  const int64_t shown = static_cast<int64_t>(std::min<Int128>(sum, INT64_MAX));
-  throw LostLayers(layers, shown, "the layers per stage", "use " + BalancedChoice(layers, stages));
+  throw LostLayers(layers, sum, "the layers per stage", "use " + BalancedChoice(layers, stages));
 }
 
 StageParameters ParametersOn(const ParameterCount& count, bool tied_embeddings,

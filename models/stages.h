@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "base/check.h"
 #include "base/units.h"
 #include "models/kernel.h"
 #include "models/parameters.h"
@@ -51,6 +52,9 @@ using StageGroups = std::vector<std::vector<int>>;
 // that helps. 22 layers and a head worth 1.5 in a V on 4 ranks: stages 0 and 7 share the head.
 LayersPerStage StagesOnRanks(int64_t layers, int64_t stages, const StageGroups& groups,
                              const StageTime& time);
+
+// Both of these take up to half a second; what would take them longer is refused with this.
+InputError TooManyToBalance(int64_t layers, int64_t stages);
 
 // Throws InputError unless each stage can have a layer.
 void CheckStageCount(int64_t layers, int64_t stages);

@@ -1,4 +1,6 @@
 // The split of layers that keeps the slowest stage shortest.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -66,40 +68,92 @@ class Splits {
     const std::vector<int64_t> earliest = EarliestBegins(limit);
     const std::vector<int64_t> latest = LatestBegins(limit);
     SPIRITLEVEL_CHECK(latest.back() == layers_, "there is a split within the limit");
-    std::vector<std::vector<int64_t>> count(stages_);
+    RefuseTooManyBegins(earliest, latest);
+    std::vector<std::vector<int64_t>> next(stages_);
     std::vector<Int128> cost_after = {0};
     for (size_t stage = stages_; stage-- > 0;) {
-      std::vector<Int128> cost;
-      for (int64_t first = earliest[stage]; first <= latest[stage]; ++first) {
-        Int128 least = kNever;
-        int64_t best = 0;
-        for (int64_t next = std::max(first + LeastLayers(stage, stages_), earliest[stage + 1]);
-             next <= latest[stage + 1]; ++next) {
-          const TimeNs time = time_(stage, first, next - first);
-          if (time > limit) break;
-          const Int128 rest = cost_after[static_cast<size_t>(next - earliest[stage + 1])];
-          if (rest == kNever) continue;
-          const Int128 sum = rest + static_cast<Int128>(time) * time;
-          if (sum > least) continue;
-          least = sum;  // of equal ones the last, with most layers
-          best = next - first;
-        }
-        cost.push_back(least);
-        count[stage].push_back(best);
-      }
-      cost_after = std::move(cost);
+      Column column{.stage = stage,
+                    .limit = limit,
+                    .first = earliest[stage],
+                    .first_next = earliest[stage + 1],
+                    .cost_after = cost_after,
+                    .cost = {},
+                    .next = {}};
+      const auto begins = static_cast<size_t>(latest[stage] - earliest[stage] + 1);
+      column.cost.assign(begins, kNever);
+      column.next.assign(begins, earliest[stage + 1]);
+      Fill({earliest[stage], latest[stage]}, {earliest[stage + 1], latest[stage + 1]}, &column);
+      next[stage] = std::move(column.next);
+      cost_after = std::move(column.cost);
     }
     LayersPerStage split;
     int64_t first = 0;
     for (size_t stage = 0; stage < stages_; ++stage) {
-      split.push_back(count[stage][static_cast<size_t>(first - earliest[stage])]);
-      first += split.back();
+      const int64_t end = next[stage][static_cast<size_t>(first - earliest[stage])];
+      split.push_back(end - first);
+      first = end;
     }
     SPIRITLEVEL_CHECK(first == layers_, "every layer is on a stage");
     return split;
   }
 
  private:
+  // Layers, both included.
+  struct Range {
+    int64_t first = 0;
+    int64_t last = 0;
+
+    bool empty() const { return last < first; }
+  };
+
+  // One stage: by the layer that it begins with, the least sum of squares from there to the end,
+  // and where the next stage begins then. Of equal ones the last, with most layers.
+  struct Column {
+    size_t stage = 0;
+    TimeNs limit = 0;
+    int64_t first = 0;       // of what `cost` and `next` are of
+    int64_t first_next = 0;  // of what `cost_after` is of
+    const std::vector<Int128>& cost_after;
+    std::vector<Int128> cost;
+    std::vector<int64_t> next;
+  };
+
+  // Fills in `begins`, whose best next begins lie in `nexts`. The square of a sum grows the faster
+  // the larger the sum is, so a stage that begins later never ends earlier: what is best for the
+  // middle one bounds those on either side (Hirschberg and Larmore, "The least weight subsequence
+  // problem", 1987). That takes layers x log(layers) steps where trying all would take their
+  // square.
+  void Fill(Range begins, Range nexts, Column* column) const {
+    if (begins.empty()) return;
+    const int64_t middle = begins.first + (begins.last - begins.first) / 2;
+    const auto at = static_cast<size_t>(middle - column->first);
+    const int64_t from = std::max(middle + LeastLayers(column->stage, stages_), nexts.first);
+    for (int64_t next = from; next <= nexts.last; ++next) {
+      const TimeNs time = time_(column->stage, middle, next - middle);
+      if (time > column->limit) break;
+      const Int128 rest = column->cost_after[static_cast<size_t>(next - column->first_next)];
+      if (rest == kNever) continue;
+      const Int128 sum = rest + static_cast<Int128>(time) * time;
+      if (sum > column->cost[at]) continue;
+      column->cost[at] = sum;
+      column->next[at] = next;
+    }
+    const bool bounds = column->cost[at] != kNever;
+    const int64_t best = column->next[at];
+    Fill({begins.first, middle - 1}, bounds ? Range{nexts.first, best} : nexts, column);
+    Fill({middle + 1, begins.last}, bounds ? Range{best, nexts.last} : nexts, column);
+  }
+
+  // Thousands of layers on thousands of stages that take next to no time: nothing narrows where
+  // each may begin.
+  void RefuseTooManyBegins(const std::vector<int64_t>& earliest,
+                           const std::vector<int64_t>& latest) const {
+    constexpr int64_t kMost = int64_t{1} << 22;  // half a second
+    int64_t begins = 0;
+    for (size_t stage = 0; stage < stages_; ++stage) begins += latest[stage] - earliest[stage] + 1;
+    if (begins > kMost) throw TooManyToBalance(layers_, static_cast<int64_t>(stages_));
+  }
+
   // Far above any sum of squares of times.
   static constexpr Int128 kNever = static_cast<Int128>(std::numeric_limits<int64_t>::max()) *
                                    std::numeric_limits<int64_t>::max();
@@ -119,6 +173,12 @@ class Splits {
 
 int64_t LeastLayers(size_t stage, size_t stages) {
   return stage == 0 || stage + 1 == stages ? 0 : 1;
+}
+
+InputError TooManyToBalance(int64_t layers, int64_t stages) {
+  return InputError(
+      fmt::format("split: {} layers on {} stages are too many to balance by time", layers, stages),
+      "split them evenly, or name the layers of each stage");
 }
 
 LayersPerStage StagesByTime(int64_t layers, int64_t stages, const StageTime& time) {

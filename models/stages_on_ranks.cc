@@ -161,10 +161,14 @@ Quality QualityOf(const LayersPerStage& split, const StageGroups& groups, const 
 void Improve(const StageGroups& groups, const StageTime& time, LayersPerStage* split) {
   constexpr size_t kMostStages = 128;  // more would take too long: each round is their cube
   constexpr int kMostRounds = 64;
-  if (split->size() > kMostStages) return;
+  constexpr size_t kMostSteps = size_t{1} << 26;
+  const size_t stages = split->size();
+  if (stages > kMostStages) return;
+  const auto rounds =
+      static_cast<int>(std::min<size_t>(kMostRounds, kMostSteps / (stages * stages * stages)));
   const auto last = split->size() - 1;
   Quality best = QualityOf(*split, groups, time);
-  for (int round = 0; round < kMostRounds; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     std::pair<size_t, size_t> move{0, 0};
     for (size_t from = 0; from <= last; ++from) {
       if ((*split)[from] <= LeastLayers(from, split->size())) continue;
@@ -206,6 +210,8 @@ LayersPerStage StagesOnRanks(int64_t layers, int64_t stages, const StageGroups& 
                                  [](const std::vector<int>& group) { return group.size() == 1; });
   if (alone) return StagesByTime(layers, stages, time);
   CheckStageCount(layers, stages);
+  constexpr int64_t kMostSteps = int64_t{1} << 24;  // layers are placed one by one
+  if (layers * stages > kMostSteps) throw TooManyToBalance(layers, stages);
   const auto count = static_cast<size_t>(stages);
   SPIRITLEVEL_CHECK(IsPartition(groups, count), "each stage is in one group");
   std::vector<StageTimes> times;

@@ -177,10 +177,14 @@ std::string FrontierAnswer(const Frontier& frontier) {
   const Bytes from = at_home ? *frontier.home : first.limit;
   const FrontierPoint& now = *frontier.At(from);
   const FrontierPoint& then = *frontier.At(from + frontier.more);
-  const std::string more = FormatMemory(frontier.more);
-  std::string text = fmt::format("At {}{}, the best is {}. {} more buy {}", FormatMemory(from),
-                                 at_home ? "" : ", the least that any order fits into",
-                                 FormatTime(now.value), more, Less(now.value, then.value));
+  std::string text =
+      fmt::format("At {}{}, the best is {}", FormatMemory(from),
+                  at_home ? "" : ", the least that any order fits into", FormatTime(now.value));
+  if (now.value == frontier.bound_beyond) {
+    if (last.limit < from) text += fmt::format("; {} are enough for it", FormatMemory(last.limit));
+    return text + ", and no memory buys more.";
+  }
+  text += fmt::format(". {} more buy {}", FormatMemory(frontier.more), Less(now.value, then.value));
   text += now.value == then.value ? "." : fmt::format(": {}.", FormatTime(then.value));
   const TimeNs bound = frontier.BoundAt(from + frontier.more);
   if (bound < then.value && now.value > 0) {

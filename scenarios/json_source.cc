@@ -189,6 +189,8 @@ class Walk {
     if (frame.field->message_type() != nullptr) {
       Fail(fmt::format("is {}, not an object", kind), "write it as { \"field\": value, ... }");
     }
+    // The library leaves it out, and what comes after it moves up.
+    if (kind == "null") Fail("is null, and no entry of a list", "give it a value, or leave it out");
     return true;
   }
 
@@ -225,10 +227,10 @@ class Walk {
 
   // Without the library's own name and place for the error.
   static std::string Shortened(std::string_view what) {
-    const size_t column = what.find("column ");
-    const size_t colon =
-        column == std::string_view::npos ? what.find("] ") : what.find(": ", column);
-    return std::string(colon == std::string_view::npos ? what : what.substr(colon + 2));
+    if (const size_t code = what.find("] "); code != what.npos) what.remove_prefix(code + 2);
+    const size_t column = what.starts_with("parse error") ? what.find("column ") : what.npos;
+    const size_t colon = column == what.npos ? what.npos : what.find(": ", column);
+    return std::string(colon == what.npos ? what : what.substr(colon + 2));
   }
 
   const Source& source_;

@@ -22,6 +22,7 @@ class ModelReader {
       : message_(message), shape_(shape), source_(source), judge_(*judge) {}
 
   ModelForm Read() {
+    form_.place = judge_.Where(model_);
     ReadFiles();
     ReadShape();
     ReadSplit();
@@ -63,9 +64,10 @@ class ModelReader {
     try {
       form_.architecture = LoadHfConfig(form_.config_file);
     } catch (const InputError& error) {
-      judge_.Refuse(config, error.problem(),
-                    error.way_out().empty() ? "its path is relative to the scenario's folder"
-                                            : error.way_out());
+      const bool absolute = std::filesystem::path(message_.config()).is_absolute();
+      const char* const where = absolute ? "give the path of the model's config.json"
+                                         : "its path is relative to the scenario's folder";
+      judge_.Refuse(config, error.problem(), error.way_out().empty() ? where : error.way_out());
     }
     if (message_.has_profile()) {
       form_.profile_file = FileBeside({model_, "profile"}, message_.profile());

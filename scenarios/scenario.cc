@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <set>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,15 +27,80 @@ ModelRun RunWithStages(const ModelForm& model, int stages) {
   return run;
 }
 
+// What a balanced split hangs on, of all that may change between two uses of one scenario.
+using SplitKey =
+    std::tuple<int, StageGroups, int64_t, int64_t, std::vector<Recompute>, DType, bool, bool, bool>;
+
+SplitKey KeyOf(const ModelRun& run, const StageGroups& groups) {
+  return {run.stages,        groups,    run.sequence_length,  run.micro_batch_size,
+          run.recompute,     run.dtype, run.stored_attention, run.norm_grads_in_w,
+          run.all_cores_busy};
+}
+
+}  // namespace
+
+// A comparison asks for each split several times, and one may take half a second to find.
+class BalancedSplits {
+ public:
+  LayersPerStage Of(const ModelForm& model, const ModelRun& run, const StageGroups& groups) {
+    const SplitKey key = KeyOf(run, groups);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = splits_.find(key);
+    if (found != splits_.end()) return found->second;
+    return splits_[key] = BalancedSplit(model.architecture, run, *model.profile, groups);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<SplitKey, LayersPerStage> splits_;
+};
+
+namespace {
+
 // The run of a schedule with `stages` stages, its layers named.
 ModelRun RunFor(const ModelForm& model, int stages, const StageGroups& groups) {
   ModelRun run = RunWithStages(model, stages);
   if (model.profile) run.dtype = model.profile->dtype;
   if (model.split == Split::kBalanced) {
     SPIRITLEVEL_CHECK(model.profile, "a split by time needs times");
-    run.layers_per_stage = BalancedSplit(model.architecture, run, *model.profile, groups);
+    run.layers_per_stage = model.splits
+                               ? model.splits->Of(model, run, groups)
+                               : BalancedSplit(model.architecture, run, *model.profile, groups);
   }
   return run;
+}
+
+// What an iteration takes, done one after the other, with one stage a rank or as many as the
+// scenario has lists for. Twice that, for whatever more stages send and step.
+double MostWork(const Scenario& scenario) {
+  const ModelForm& model = *scenario.model;
+  const size_t lists = model.split == Split::kGiven ? model.run.layers_per_stage.size()
+                       : model.recompute_by_stage   ? model.run.recompute.size()
+                                                    : static_cast<size_t>(scenario.ranks);
+  const Costs costs = CostsFor(scenario, static_cast<int>(lists));
+  const Costs::Common& common = costs.common();
+  double all = 0;
+  for (int stage = 0; stage < costs.num_stages(); ++stage) {
+    const StageCost& cost = costs.of(stage, 0);
+    const TimeNs messages = 2 * (common.hop.latency + common.hop.busy) + 3 * common.launch;
+    all += static_cast<double>(cost.forward + cost.input_grad + cost.weight_grad + messages);
+  }
+  all *= scenario.micro_batches;
+  for (const TimeNs step : common.optimizer_by_stage) all += static_cast<double>(step);
+  all += static_cast<double>(common.optimizer) * scenario.ranks;
+  return 2 * (all + static_cast<double>(common.barrier));
+}
+
+// As of costs that are typed in, which are checked when they are read.
+void RefuseOverflow(const Scenario& scenario) {
+  constexpr double kMost = 0x1p62;  // ns, summed over ranks
+  const double work = MostWork(scenario);
+  if (work * scenario.ranks <= kMost) return;
+  throw InputError(
+      fmt::format("with this profile the work of one iteration adds up to {:.3g} years, on {} "
+                  "ranks; sums would overflow",
+                  work / (365.0 * 86'400e9), scenario.ranks),
+      "use fewer micro_batches, ranks or tokens, or another profile");
 }
 
 }  // namespace
@@ -60,6 +128,12 @@ void AttachProfile(const DeviceProfile& profile, Scenario* scenario) {
   }
   CheckProfile(profile);
   model.profile = profile;
+  model.splits = std::make_shared<BalancedSplits>();
+  try {
+    RefuseOverflow(*scenario);
+  } catch (const InputError& error) {
+    throw error.At(model.place);
+  }
 }
 
 StageGroups GroupsOf(const Schedule& schedule) {

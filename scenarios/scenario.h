@@ -14,6 +14,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,8 +38,11 @@ enum class Split : uint8_t {
 
 std::string_view Name(Split split);  // "even", "balanced", "given"
 
+class BalancedSplits;
+
 // Costs that follow from a model and a device.
 struct ModelForm {
+  std::string place;        // "FILE:LINE: model", for complaints that need a profile to be made
   std::string config_file;  // as it was opened
   Architecture architecture;
   // `stages`, `dtype` where the file gives none, and the layers of a balanced split are set for
@@ -50,6 +54,8 @@ struct ModelForm {
   std::string dtype_place;          // "FILE:LINE: model.dtype", for whoever finds it wrong
   std::string profile_file;         // that the file names, as it is to be opened; else empty
   std::optional<DeviceProfile> profile;
+  // Those that were found so far; shared by copies, and safe to share between threads.
+  std::shared_ptr<BalancedSplits> splits{};
 };
 
 struct Scenario {
@@ -65,7 +71,8 @@ struct Scenario {
   std::vector<std::string> warnings;
 };
 
-// Throws InputError for a profile of another dtype than the scenario's, which has a model.
+// Throws InputError for a profile of another dtype than the scenario's, which has a model, and for
+// one with which times get so long that sums over an iteration overflow.
 void AttachProfile(const DeviceProfile& profile, Scenario* scenario);
 
 // Which stages share a rank; empty where a stage shares its rank with different ones, so that no

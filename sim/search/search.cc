@@ -208,7 +208,8 @@ class Island {
     while (true) {
       const double used = budget.Used();
       const double heat = 1 - (used - begin) / length;
-      if (heat <= 0 || annealer.best_value() <= options_.lower_bound) return;
+      // Rounding must not keep it a little above 0 for ever once the budget is used up.
+      if (used >= 1 || heat <= 0 || annealer.best_value() <= options_.lower_bound) return;
       for (int i = 0; i < kStepsBetweenLooks; ++i) annealer.Step(heat);
       Tell(used, std::min(best_.value, annealer.best_value()));
     }
@@ -230,6 +231,11 @@ class Island {
 bool IsPlacedAs(const Placement& placement, const Schedule& schedule) {
   if (schedule.num_ranks() != placement.ranks || !schedule.one_rank_per_stage() ||
       schedule.num_stages() != placement.num_stages()) {
+    return false;
+  }
+  // F&B pairs may take less than their parts, which is not searched for and no bound knows.
+  const std::span<const Op> ops = schedule.all_ops();
+  if (std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.overlaps_next; })) {
     return false;
   }
   for (int stage = 0; stage < placement.num_stages(); ++stage) {

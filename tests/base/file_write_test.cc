@@ -341,5 +341,52 @@ TEST(WriteFile, SaysThatADescriptorIsNotOpen) {
   EXPECT_THAT(ErrorOfWriting("/dev/fd/987"), HasSubstr("Bad file descriptor"));
 }
 
+// Each as WriteFile() would say it, and nothing is left behind.
+TEST(CheckWritable, SaysBeforehandWhatWritingWouldSay) {
+  const TemporaryFolder folder;
+  const fs::path directory = folder.path() / "directory";
+  fs::create_directory(directory);
+  const fs::path fifo = folder.path() / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const fs::path dangling = folder.path() / "dangling";
+  fs::create_symlink("nowhere/file", dangling);
+  for (const fs::path& path :
+       {directory, folder.path() / "nowhere" / "file", dangling, fs::path(""),
+        fs::path("/proc/nobody"), folder.path() / std::string(300, 'n')}) {
+    const std::string error = InputErrorOf([&] { CheckWritable(path); });
+    EXPECT_NE(error, "") << path;
+    EXPECT_EQ(error, ErrorOfWriting(path));
+  }
+  EXPECT_EQ(InputErrorOf([&] { CheckWritable(fifo); }), "") << "its reader may still come";
+  EXPECT_EQ(InputErrorOf([] { CheckWritable("/dev/null"); }), "");
+  EXPECT_EQ(InputErrorOf([&] { CheckWritable(folder.path() / "new"); }), "");
+  EXPECT_FALSE(fs::exists(folder.path() / "new"));
+}
+
+TEST(CheckWritable, LeavesAFileAsItIs) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "file";
+  WriteFile(path, "contents");
+  CheckWritable(path);
+  EXPECT_EQ(ReadFile(path), "contents");
+}
+
+TEST(AreOneOutput, KnowsAFileByAllItsNames) {
+  const TemporaryFolder folder;
+  const fs::path path = folder.path() / "file";
+  const fs::path link = folder.path() / "link";
+  fs::create_symlink("file", link);
+  for (const bool exists : {false, true}) {
+    if (exists) WriteFile(path, "contents");
+    EXPECT_TRUE(AreOneOutput(path, path));
+    EXPECT_TRUE(AreOneOutput(path, folder.path() / "." / "file"));
+    EXPECT_TRUE(AreOneOutput(path, link)) << "there: " << exists;
+    EXPECT_FALSE(AreOneOutput(path, folder.path() / "other"));
+  }
+  EXPECT_TRUE(AreOneOutput("not-there", "./not-there"));
+  EXPECT_TRUE(AreOneOutput("/dev/stdout", "/dev/stdout"));
+  EXPECT_FALSE(AreOneOutput("/dev/null", "/dev/null")) << "which keeps nothing";
+}
+
 }  // namespace
 }  // namespace spiritlevel

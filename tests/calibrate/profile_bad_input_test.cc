@@ -254,5 +254,34 @@ TEST(BadProfile, AnyChangedByteIsReadOrRefused) {
   }
 }
 
+// Left out, what comes after it would move up.
+TEST(BadProfile, NullIsNoEntryOfAList) {
+  EXPECT_THAT(Complaint("{\"primitive\": [{\"curve\": {\"point\": [{\"units\": 1},\nnull]}}]}",
+                        ProfileFormat::kJson),
+              HasSubstr("p:2: point[1]: is null"));
+  EXPECT_THAT(Complaint("{\"validity\": {\"reference_ns\": [1, 2, null]}}", ProfileFormat::kJson),
+              HasSubstr("p:1: reference_ns[2]: is null"));
+  EXPECT_THAT(Complaint("{\"date\": null, \"device\": \"[null\"}", ProfileFormat::kJson),
+              testing::Not(HasSubstr("null")));
+}
+
+TEST(BadProfile, ANegativeCountIsRefused) {
+  for (const std::string field :
+       {"left_out: -1", "machine { cores: -1 }", "machine { cache { bytes: -1 } }",
+        "validity { samples: -1 }", "launch { ns: 1 samples { repeats: -1 } }",
+        "slowdown { others: -1 }"}) {
+    std::string text = "dtype: \"float32\" slowdown_all_cores: 1 ";
+    if (field.find("launch") == std::string::npos) text += "launch { ns: 1 } ";
+    EXPECT_THAT(Complaint(text + field, ProfileFormat::kText), HasSubstr(": -1 is negative"))
+        << field;
+  }
+}
+
+TEST(BadProfile, AFileThatCannotBeReadComesWithAWayOut) {
+  for (const char* file : {"/nowhere/p.textproto", "/dev/zero", "."}) {
+    EXPECT_THAT(InputErrorOf([&] { LoadProfile(file); }), HasSubstr("\n    name a profile"));
+  }
+}
+
 }  // namespace
 }  // namespace spiritlevel

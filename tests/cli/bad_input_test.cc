@@ -177,7 +177,15 @@ TEST(BadInput, TimesThatSumToMoreThanAnIntegerHolds) {
   const Outcome many =
       RunSpiritlevel({"simulate", long_run, "--schedule", "1f1b", "--iterations", "100"});
   EXPECT_EQ(many.status, 2) << many.out;
-  EXPECT_THAT(many.err, AllOf(HasSubstr("100 iterations"), HasSubstr("use at most")));
+  // Two would fit, but the period takes four, so that fewer are no way out.
+  EXPECT_THAT(many.err, AllOf(HasSubstr("100 iterations"), HasSubstr("fewer micro_batches"),
+                              Not(HasSubstr("use at most"))));
+  const std::string shorter = folder.Write("c.textproto", "ranks: 1 micro_batches: 880 " + day);
+  const auto run = [&](const char* iterations) {
+    return RunSpiritlevel({"simulate", shorter, "--schedule", "1f1b", "--iterations", iterations});
+  };
+  EXPECT_THAT(run("1000").err, HasSubstr("use at most 20 iterations"));
+  EXPECT_EQ(run("20").status, 0);
 
   // Launch delays count for each op, so more stages a rank take more time.
   const std::string launch =
@@ -253,6 +261,49 @@ TEST(BadInput, HostileScheduleFiles) {
     EXPECT_EQ(outcome.status, 2) << text.substr(0, 40) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(csv));
   }
+}
+
+TEST(BadInput, TwoOutputsOfOneFileAreRefusedBeforeAnythingIsPlayed) {
+  const Folder folder;
+  const std::string file = folder.Write("s.textproto", Uniform(kShape));
+  const std::string out = folder.Path("out");
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"compare", file, "--json", out, "--html", folder.Path("./out")},
+           {"simulate", file, "--schedule", "1f1b", "--trace", out, "--html", out},
+           {"compare", file, "--json", "-", "--html", "/dev/stdout"}}) {
+    const Outcome outcome = RunSpiritlevel(arguments);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.out, "");
+    EXPECT_THAT(outcome.err, HasSubstr("goes too"));
+  }
+  EXPECT_THAT(folder.Names(), ElementsAre("s.textproto"));
+}
+
+TEST(BadInput, CalibrateRefusesAnOutputThatItCouldNotWriteBeforeItMeasures) {
+  const Folder folder;
+  const std::string directory = folder.Path("d.textproto");
+  std::filesystem::create_directory(directory);
+  const std::string dangling = folder.Path("l.textproto");
+  std::filesystem::create_symlink("nowhere/p.textproto", dangling);
+  for (const std::string& output :
+       {directory, dangling, folder.Path(std::string(300, 'n') + ".textproto")}) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Outcome outcome = RunSpiritlevel({"calibrate", "--quick", "-o", output});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, kPatience);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("--output: "));
+  }
+}
+
+// A thousand parts for each W of 32 x 16, ten thousand times over.
+TEST(BadInput, PartsOfOpsCountAmongWhatMustFit) {
+  const Folder folder;
+  const std::string file = folder.Write(
+      "s.textproto", Uniform("ranks: 16 micro_batches: 32", "reduction_us: 3000 buckets: 1000"));
+  const Outcome outcome = RunSpiritlevel({"simulate", file, "--schedule", "1f1b", "--weight-grads",
+                                          "by-bucket", "--iterations", "10000"});
+  EXPECT_EQ(outcome.status, 2) << outcome.err;
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("parts of ops"), HasSubstr("by-micro-batch")));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "calibrate/profile_file.h"
 #include "tests/cli/made_up_profile.h"
 #include "tests/cli/run_binary.h"
@@ -222,6 +223,64 @@ TEST_F(ModelScenario, ReplicasMakeTheStepLonger) {
   EXPECT_GT(step("data_parallel: 8"), step(""));
   EXPECT_LT(step("data_parallel: 8", "by-bucket"), step("data_parallel: 8"));
   EXPECT_GT(step("recompute: \"full\""), step(""));
+}
+
+// Of whatever a command has read, nothing is written over.
+TEST_F(ModelScenario, AnOutputThatIsTheProfileOrTheConfigIsRefused) {
+  const std::string config =
+      folder_.Write("config.json", ReadFile("scenarios/tinyllama-1.1b.json"));
+  const std::string own = folder_.Write("own.textproto", ReadFile(profile_));
+  const std::string scenario = folder_.Write(
+      "s.textproto",
+      "ranks: 4 micro_batches: 8 model { config: \"config.json\" profile: \"own.textproto\" "
+      "sequence_length: 256 split: \"balanced\" }\n");
+  const std::vector<std::vector<std::string>> commands = {
+      {"compare", scenario, "--json"},
+      {"compare", scenario, "--html"},
+      {"simulate", scenario, "--schedule", "1f1b", "--json"},
+      {"simulate", scenario, "--schedule", "1f1b", "--html"},
+      {"simulate", scenario, "--schedule", "1f1b", "--trace"},
+      {"export", scenario, "--schedule", "1f1b", "-o"},
+      {"search", scenario, "--evaluations", "10", "--export"},
+      {"search", scenario, "--evaluations", "10", "--json"},
+      {"model", config, "--json"}};
+  for (const std::vector<std::string>& command : commands) {
+    for (const std::string& input : {config, own, profile_, scenario}) {
+      const bool model = command[0] == "model";
+      if (model && (input == own || input == scenario)) continue;
+      std::vector<std::string> arguments = command;
+      arguments.push_back(input);
+      if (input == profile_) arguments.insert(arguments.end(), {"--profile", profile_});
+      const std::string before = ReadFile(input);
+      const Outcome outcome = RunSpiritlevel(arguments);
+      EXPECT_EQ(outcome.status, 2) << command[0] << " " << input;
+      EXPECT_THAT(outcome.err, HasSubstr("would be written over"));
+      EXPECT_EQ(ReadFile(input), before);
+    }
+  }
+}
+
+TEST_F(ModelScenario, AProfileThatCannotBeReadIsNamedWithItsFlag) {
+  for (const char* profile : {"nope", "/dev/zero", "."}) {
+    const Outcome outcome = RunSpiritlevel({"compare", kScenario, "--profile", profile});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("--profile: "), HasSubstr("calibrate -o")));
+  }
+  for (const char* command : {"compare", "check", "search"}) {
+    const Outcome outcome = RunSpiritlevel({command, kScenario, "--profile", ""});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, HasSubstr("--profile: \"\" names no file")) << command;
+  }
+}
+
+TEST_F(ModelScenario, ModelTakesNothingForZero) {
+  const std::string config = "scenarios/tinyllama-1.1b.json";
+  for (const char* flag : {"--ranks", "--sequence"}) {
+    const Outcome outcome = RunSpiritlevel({"model", config, flag, "0"});
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr(flag), HasSubstr(": 0 is not")));
+  }
+  EXPECT_EQ(RunSpiritlevel({"model", config, "--profile", ""}).status, 2);
 }
 
 }  // namespace

@@ -60,7 +60,10 @@ TEST(BadConfig, WrongTypesAreRefusedByFieldAndValue) {
               HasSubstr("my.json: hidden_size: \"4096\" is text"));
   EXPECT_THAT(RefusalWith("hidden_size", 4096.5), HasSubstr("hidden_size: 4096.5 is not whole"));
   EXPECT_THAT(RefusalWith("hidden_size", json::array({1})), HasSubstr("[...] is a list"));
-  EXPECT_THAT(RefusalWith("hidden_size", true), HasSubstr("is true or false"));
+  EXPECT_THAT(RefusalWith("hidden_size", true), HasSubstr("hidden_size: true is no number"));
+  EXPECT_THAT(RefusalWith("hidden_size", 1e30), HasSubstr("1e+30 is far too large"));
+  EXPECT_THAT(RefusalWith("hidden_size", 4096.0),
+              HasSubstr("4096.0 is not written as a whole number"));
   EXPECT_THAT(RefusalWith("tie_word_embeddings", 1), HasSubstr("1 is neither true nor false"));
   EXPECT_THAT(RefusalWith("attention_dropout", "no"), HasSubstr("\"no\" is not a probability"));
   EXPECT_THAT(RefusalWith("architectures", "LlamaForCausalLM"), HasSubstr("is not a list"));
@@ -156,6 +159,21 @@ TEST(BadConfig, RandomEditsNeverDoAnythingElse) {
       EXPECT_THAT(error.what(), StartsWith("my.json: ")) << "seed " << seed << ": " << text;
     }
   }
+}
+
+// A parser keeps the last of several in silence.
+TEST(BadConfig, AFieldThatIsGivenTwiceIsRefusedWithItsLine) {
+  EXPECT_THAT(RefusalOfText("{\"a\": 1,\n\"b\": {\"a\": 2},\n\"a\": 3}"),
+              HasSubstr("line 3: \"a\" is given twice"));
+  EXPECT_THAT(RefusalOfText("{\"a\": [{\"x\\\"\": 1,\n\"\\u0078\\\"\": 1}]}"),
+              HasSubstr("line 2: \"x\\\"\" is given twice"));
+  EXPECT_THAT(RefusalOfText("{\"a\": \"a\", \"b\": [{\"c\": 1}, {\"c\": 1}]}"),
+              testing::Not(HasSubstr("twice")));
+}
+
+TEST(BadConfig, NoMessageHasTheLibrarysOwnCodes) {
+  const std::string refusal = RefusalOfText("{\"hidden_size\": 1e400}");
+  EXPECT_THAT(refusal, AllOf(HasSubstr("number overflow"), testing::Not(HasSubstr("exception"))));
 }
 
 }  // namespace

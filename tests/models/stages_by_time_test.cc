@@ -17,12 +17,19 @@
 #include "tests/base/input_error_of.h"
 #include "tests/models/configs.h"
 #include "tests/models/made_up_device.h"
+#include "tests/models/stopwatch.h"
 
 namespace spiritlevel {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+#if defined(__SANITIZE_ADDRESS__)
+constexpr double kPatience = 20;
+#else
+constexpr double kPatience = 1;
+#endif
 
 // C07: equal layers, a head worth 2.4 of them, an embedding that takes no time.
 StageTime WithAHeadOf24Tenths(int64_t stages) {
@@ -261,6 +268,41 @@ TEST(Stages, ASplitCountsTheEmbeddingAndWhatIsRunAgain) {
   const LayersPerStage split = BalancedSplit(llama, run, OnlyFlops());
   EXPECT_EQ(split[0] + split[1] + split[2] + split[3], 32);
   EXPECT_LT(std::max(split[0], split[1]), split[2]);
+}
+
+// Where stages take no time, or all the same, nothing narrows where each may begin.
+TEST(Stages, ASplitOfThousandsOfLayersTakesLessThanASecondOrIsRefused) {
+  const StageTime nothing = [](size_t, int64_t, int64_t) { return TimeNs{0}; };
+  const StageTime heads = [](size_t stage, int64_t, int64_t layers) {
+    return layers + (stage == 0 ? 20'000 : 0);
+  };
+  for (const StageTime& time : {nothing, heads}) {
+    for (const int stages : {100, 400, 5'000, 10'000}) {
+      for (const bool v : {false, true}) {
+        const Stopwatch watch;
+        LayersPerStage split;
+        const std::string refusal = InputErrorOf([&] {
+          split = v ? StagesOnRanks(10'000, stages, VOf(stages / 2), time)
+                    : StagesByTime(10'000, stages, time);
+        });
+        EXPECT_LT(watch.Seconds(), kPatience) << stages << " stages, V: " << v;
+        EXPECT_TRUE(stages > 400 || refusal.empty()) << refusal;
+        if (refusal.empty()) {
+          EXPECT_EQ(std::accumulate(split.begin(), split.end(), int64_t{0}), 10'000);
+        } else {
+          EXPECT_THAT(refusal, HasSubstr("too many to balance by time\n    split them evenly"));
+        }
+      }
+    }
+  }
+}
+
+TEST(Stages, AGivenStageWithMoreLayersThanTheModelIsRefusedByItsNumber) {
+  EXPECT_THAT(InputErrorOf([] {
+                GivenStages(22, {INT64_MAX, INT64_MAX});
+              }),
+              HasSubstr("9223372036854775807 are more than the 22 of the model"));
+  EXPECT_THAT(InputErrorOf([] { GivenStages(22, {22, 22}); }), HasSubstr("44"));
 }
 
 }  // namespace

@@ -381,7 +381,7 @@ TEST_F(BadScenarioFile, WhatCannotBeReadIsNamedWithAWayOut) {
   ASSERT_EQ(::mkfifo((folder_ / "pipe.json").c_str(), 0600), 0);
   expect("pipe.json", "is not a regular file");
   std::filesystem::resize_file(Write("huge.textproto", ""), (16u << 20) + 1);
-  expect("huge.textproto", "has 16777217 bytes; more than 16777216 is not a file of this kind");
+  expect("huge.textproto", "has 16777217 bytes; more than 12582912 is not a file of this kind");
 }
 
 TEST_F(BadScenarioFile, ALargeFileIsAnsweredWithinASecond) {

@@ -121,5 +121,23 @@ TEST(BadJson, DeepNestingIsRefusedAtItsFirstStep) {
   EXPECT_THAT(JsonError(objects), StartsWith("my.json:1: costs: there is no such field here"));
 }
 
+// Left out, what comes after it would move up.
+TEST(BadJson, NullIsNoEntryOfAList) {
+  for (const Bad& bad : {
+           Bad{"scalars", "{\"model\": {\"layers_per_stage\": [5,\nnull, 5, 6, 6]}}",
+               ":2: model.layers_per_stage[1]: is null", "leave it out"},
+           Bad{"objects", "{\"costs\": {\"table\": {\"row\": [{},\nnull]}}}",
+               ":2: costs.table.row[1]: is null", "{ \"field\""},
+       }) {
+    ExpectRefused(bad);
+  }
+}
+
+TEST(BadJson, MillionsOfFieldsAreRefusedByTheirNumber) {
+  std::string text = "{\"model\": {\"layers_per_stage\": [1";
+  for (int i = 0; i < 2'000'000; ++i) text += ",1";
+  EXPECT_THAT(JsonError(text + "]}}"), HasSubstr("fields and entries of lists, more than"));
+}
+
 }  // namespace
 }  // namespace spiritlevel

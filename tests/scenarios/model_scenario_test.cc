@@ -291,5 +291,32 @@ TEST(ModelScenario, TheShippedModelIsTinyLlamaToTheLastParameter) {
   EXPECT_EQ(s.model->split, Split::kBalanced);
 }
 
+TEST(ModelScenario, TimesThatDoNotAddUpWithinAnIntegerAreRefusedWithTheirProfile) {
+  const std::string text =
+      "ranks: 4\nmicro_batches: 2000000\nstages_per_rank: 1 model { config: "
+      "\"tinyllama-1.1b.json\" sequence_length: 65536 split: \"balanced\" }\n";
+  Scenario s = Parsed(text);
+  DeviceProfile slow = OnlyFlops();
+  for (RateCurve& curve : slow.gemm) curve.points = {{1, 0.01}};
+  EXPECT_THAT(ErrorOf([&] { AttachProfile(slow, &s); }),
+              AllOf(StartsWith("scenarios/my.textproto:3: model: "), HasSubstr("adds up to "),
+                    HasSubstr("use fewer micro_batches")));
+  for (RateCurve& curve : slow.gemm) curve.points = {{1, 1e9}};
+  EXPECT_THAT(ErrorOf([&] { AttachProfile(slow, &s); }),
+              StartsWith("scenarios/my.textproto:3: model: more than a day for F, B and W"));
+}
+
+// The split that was found for one use is not taken for another.
+TEST(ModelScenario, ASplitThatWasFoundIsOfItsOwnStagesAndRun) {
+  Scenario s = Measured(kBalanced);
+  const LayersPerStage four = LayersFor(s, 4);
+  const LayersPerStage in_v = LayersFor(s, 8, {{0, 7}, {1, 6}, {2, 5}, {3, 4}});
+  EXPECT_EQ(LayersFor(s, 4), four);
+  EXPECT_EQ(LayersFor(s, 8, {{0, 7}, {1, 6}, {2, 5}, {3, 4}}), in_v);
+  s.model->run.sequence_length = 16'384;  // next to attention, the head is less
+  EXPECT_NE(LayersFor(s, 4), four);
+  EXPECT_EQ(LayersFor(s, 4), LayersFor(Measured("sequence_length: 16384 split: \"balanced\""), 4));
+}
+
 }  // namespace
 }  // namespace spiritlevel

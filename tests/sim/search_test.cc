@@ -304,6 +304,35 @@ TEST(Search, EndsWhereTheLowerBoundIsReachedAndWhenItIsToldTo) {
   EXPECT_GE(Search(world.problem, options).value, 1'310'405'000);
 }
 
+TEST(Search, PassesOverSeedsWithPairsWhichNoBoundKnows) {
+  StageCost cost = SumOfParts(10, 10, 5, 1, 1);
+  cost.overlapped = 15;
+  const World world = UniformWorld({PlacementForm::kV, 4, 2}, 8, cost, {}, kNoLimit);
+  SearchOptions options{.evaluations = 200, .threads = 1};
+  options.seeds = {Make("dualpipe-v", 4, 8).ToOrders()};
+  const SearchAnswer answer = Search(world.problem, options);
+  EXPECT_NO_THROW(Certify(world.problem, answer.value));
+}
+
+TEST(Search, EndsWhenItIsToldToInTheMiddle) {
+  const World world = ProfiledWorld(kProfiledSettings[6], false, 0.75);
+  std::atomic<bool> stop = false;
+  SearchOptions options{.seconds = 1000, .threads = 2};
+  options.stop = &stop;
+  options.observer = [&](double done, TimeNs) { stop = stop || done > 0.0005; };
+  EXPECT_GT(Search(world.problem, options).value, 0);
+  // In the last restart, too, where what is left of the heat is a difference of rounded numbers.
+  int told = 0;
+  options.seconds = 0.2;
+  stop = false;
+  options.observer = [&](double done, TimeNs) {
+    ++told;
+    stop = stop || done > 0.9;
+  };
+  EXPECT_GT(Search(world.problem, options).value, 0);
+  EXPECT_GT(told, 0);
+}
+
 // facts: 0.2985 after one evaluation of a policy; published heuristics need 0.58 to 0.86.
 TEST(Search, BelowOneActivationForEachRankBeatsASinglePolicyQuickly) {
   const World world = ProfiledWorld(kProfiledSettings[0], false, 0.75);

@@ -1,0 +1,272 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/output.h"
+#include "cli/profile.h"
+#include "cli/searching.h"
+#include "report/figures.h"
+#include "report/gate.h"
+#include "report/gate_text.h"
+
+namespace spiritlevel {
+namespace {
+
+// The gap of a run's largest rank span over the least that any order of its placement can have.
+class Gaps {
+ public:
+  Gaps(const Scenario& scenario, const PlayOptions& options)
+      : scenario_(scenario), options_(options) {}
+
+  std::optional<int64_t> Of(const ScheduleChoice& choice, const Result& result) {
+    // A bound is of orders that fit.
+    if (!result.summary || !result.fits) return {};
+    // W's that are done bucket by bucket over several micro-batches are no orders of ops.
+    if (options_.weight_grads == WeightGrads::kByBucket) return {};
+    const Schedule schedule = MakeSchedule(scenario_, choice);
+    const std::optional<Placement> placement = PlacementOf(schedule);
+    // Two ops that overlap take less than the bound counts for them.
+    const auto overlaps = [](const Op& op) { return op.overlaps_next; };
+    const std::span<const Op> ops = schedule.all_ops();
+    if (!placement || std::any_of(ops.begin(), ops.end(), overlaps)) return {};
+    return GateRate(Certify(BoundOf(*placement), result.summary->max_rank_span).gap);
+  }
+
+ private:
+  const Bound& BoundOf(const Placement& placement) {
+    const auto key = std::tuple(placement.form, placement.ranks, placement.stages_per_rank);
+    const auto known = bounds_.find(key);
+    if (known != bounds_.end()) return known->second;
+    const std::vector<Bytes> limits(static_cast<size_t>(placement.ranks),
+                                    scenario_.memory_limit.value_or(kNoLimit));
+    const ScenarioProblem made = ProblemOf(scenario_, placement, limits);
+    return bounds_.emplace(key, LowerBound(made.problem)).first->second;
+  }
+
+  const Scenario& scenario_;
+  const PlayOptions& options_;
+  std::map<std::tuple<PlacementForm, int, int>, Bound> bounds_;
+};
+
+GateEntry EntryOf(const Result& result, std::optional<int64_t> gap) {
+  GateEntry entry{.schedule = result.schedule,
+                  .valid = result.summary.has_value() && result.valid,
+                  .fits = result.summary.has_value() && result.fits,
+                  .reason = result.reason};
+  if (!entry.valid) return entry;
+  const Summary& s = *result.summary;
+  entry.figure(GateMetric::kMakespan) = s.makespan;
+  entry.figure(GateMetric::kStep) = s.step;
+  entry.figure(GateMetric::kBubbleRate) = GateRate(s.bubble_rate);
+  entry.figure(GateMetric::kPeakBytes) =
+      *std::max_element(s.peak_bytes.begin(), s.peak_bytes.end());
+  entry.figure(GateMetric::kExposedCommunication) = SumOfStalls(s, StallCategory::kTransfer);
+  entry.figure(GateMetric::kCertificateGap) = gap;
+  return entry;
+}
+
+struct GateCommand {
+  std::vector<std::string> scenarios;
+  ScenarioOptions shared;  // the flags that all of them take
+  ScheduleFlags schedules;
+  PlayFlags play;
+  std::string baseline;
+  std::vector<std::string> tolerances;
+  bool update = false;
+  std::optional<std::string> markdown;
+  std::optional<std::string> junit;
+  std::optional<std::string> json;
+
+  void Run() const {
+    GateTolerances allowed;
+    for (const std::string& text : tolerances) allowed.Set(text);
+    const std::vector<ScheduleChoice> choices = Choices();
+    // Before anything is played, which may take a while.
+    std::vector<std::string> inputs = InputFilesOfAll();
+    if (update) CheckOutputs({{"--baseline", baseline}}, inputs);
+    inputs.push_back(baseline);
+    CheckOutputs({{"--markdown", markdown}, {"--junit", junit}, {"--json", json}}, inputs);
+    const std::optional<GateRecord> before = ReadBaseline();
+    const GateRecord now = PlayAll(choices);
+    const bool comparable = before && IsComparable(*before, now, choices);
+    const GateVerdict verdict = JudgeGate(comparable ? *before : now, now, allowed);
+    Tell(verdict, allowed, comparable);
+    if (update) {
+      WriteOutput(baseline, ToJson(now), InputFilesOfAll());
+      Warn("wrote " + baseline + "\n");
+    } else if (!verdict.passes()) {
+      throw CLI::RuntimeError(1);
+    }
+  }
+
+ private:
+  std::vector<ScheduleChoice> Choices() const {
+    std::vector<ScheduleChoice> choices = schedules.Load();
+    std::set<std::string> names;
+    for (const ScheduleChoice& choice : choices) {
+      if (names.insert(choice.name).second) continue;
+      throw InputError(fmt::format("{}: two of the schedules are called so", choice.name),
+                       "a baseline knows them by name: give each once, and files of other names");
+    }
+    return choices;
+  }
+
+  // Nothing where one is written for the first time.
+  std::optional<GateRecord> ReadBaseline() const {
+    std::error_code ignored;
+    if (!std::filesystem::exists(baseline, ignored)) {
+      if (update) return {};
+      throw InputError(fmt::format("{}: there is no such baseline", baseline),
+                       "the same command with --update writes it; then commit it");
+    }
+    return ReadGateRecord(ReadFile(baseline), baseline);
+  }
+
+  bool IsComparable(const GateRecord& before, const GateRecord& now,
+                    const std::vector<ScheduleChoice>& choices) const {
+    std::vector<std::string> asked_for;
+    if (!schedules.empty()) {
+      for (const ScheduleChoice& choice : choices) asked_for.push_back(choice.name);
+    }
+    if (update) {
+      try {
+        RequireComparable(before, now, {}, baseline);
+      } catch (const InputError&) {
+        return false;  // it is written anew for just such a reason
+      }
+      return true;
+    }
+    RequireComparable(before, now, asked_for, baseline);
+    return true;
+  }
+
+  LoadedScenario Load(const std::string& file) const {
+    ScenarioOptions one = shared;
+    one.file = file;
+    // A profile is for those that have a model; if none has, it is an error as it is elsewhere.
+    if (scenarios.size() > 1 && !one.LoadWithoutProfile().model) one.profile.clear();
+    return one.Load();
+  }
+
+  GateRecord PlayAll(const std::vector<ScheduleChoice>& choices) const {
+    const PlayOptions options = play.Parse();
+    GateRecord record{.settings = Settings()};
+    std::set<std::string> names;
+    for (const std::string& file : scenarios) {
+      const LoadedScenario loaded = Load(file);
+      const Scenario& scenario = loaded.scenario;
+      play.RefuseIdleOn(scenario);
+      for (const std::string& warning : scenario.warnings) Warn("warning: " + warning + "\n");
+      if (!names.insert(scenario.name).second) {
+        throw InputError(
+            fmt::format("{}: there is a scenario called \"{}\" before it", file, scenario.name),
+            "a baseline knows them by name: give each once, each with a `name` of its own");
+      }
+      record.scenarios.push_back(PlayOne(scenario, choices, options));
+    }
+    return record;
+  }
+
+  static GateScenario PlayOne(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
+                              const PlayOptions& options) {
+    GateScenario out{
+        .name = scenario.name, .ranks = scenario.ranks, .micro_batches = scenario.micro_batches};
+    const Compared compared = Compare(scenario, choices, options);
+    Gaps gaps(scenario, options);
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const Result& result = compared.comparison.results[i];
+      out.entries.push_back(EntryOf(result, gaps.Of(choices[i], result)));
+    }
+    return out;
+  }
+
+  // Whatever makes two runs of one scenario different things.
+  std::map<std::string, std::string> Settings() const {
+    const auto number = [](const std::optional<int>& n) { return n ? fmt::to_string(*n) : "file"; };
+    return {{"--posting", play.posting},
+            {"--receives", play.receives},
+            {"--channels", play.channels},
+            {"--tail", play.tail},
+            {"--weight-grads", play.weight_grads},
+            {"--rejection", fmt::to_string(play.rejection)},
+            {"--iterations", fmt::to_string(play.iterations)},
+            {"--group", number(shared.group)},
+            {"--stages-per-rank", number(shared.stages_per_rank)}};
+  }
+
+  std::vector<std::string> InputFilesOfAll() const {
+    std::vector<std::string> files = schedules.files;
+    for (const std::string& file : scenarios) {
+      ScenarioOptions one = shared;
+      one.file = file;
+      const std::vector<std::string> read = FilesOf(one.LoadWithoutProfile(), file);
+      files.insert(files.end(), read.begin(), read.end());
+    }
+    if (!shared.profile.empty()) files.push_back(shared.profile);
+    return files;
+  }
+
+  void Tell(const GateVerdict& verdict, const GateTolerances& allowed, bool comparable) const {
+    const bool to_stdout =
+        markdown.value_or("") == "-" || junit.value_or("") == "-" || json.value_or("") == "-";
+    if (!comparable) {
+      if (!to_stdout) {
+        Print(fmt::format("a new baseline: {} results, nothing to compare with\n",
+                          verdict.rows.size()));
+      }
+    } else if (!to_stdout) {
+      Print(GateText(verdict));
+    }
+    std::vector<std::string> inputs = InputFilesOfAll();
+    inputs.push_back(baseline);
+    if (markdown) WriteOutput(*markdown, GateMarkdown(verdict), inputs);
+    if (junit) WriteOutput(*junit, GateJUnit(verdict), inputs);
+    if (json) WriteOutput(*json, GateJson(verdict, allowed), inputs);
+  }
+};
+
+void AddReports(CLI::App& sub, GateCommand& command) {
+  sub.add_option("--markdown", command.markdown,
+                 "Write what changed as Markdown to FILE, for a pull request");
+  sub.add_option("--junit", command.junit, "Write the results as JUnit XML to FILE");
+  sub.add_option("--json", command.json, "Write what changed as JSON to FILE (- for stdout)");
+}
+
+}  // namespace
+
+void AddGate(CLI::App& app) {
+  const auto command = std::make_shared<GateCommand>();
+  CLI::App* sub = app.add_subcommand(
+      "gate", "For CI: exit 1 where schedules do worse than a committed baseline says");
+  sub->add_option("SCENARIO", command->scenarios, "Scenario files")->required();
+  sub->add_option("--baseline", command->baseline, "The JSON file to compare with")->required();
+  sub->add_flag("--update", command->update, "Write the baseline anew from what is played now");
+  sub->add_option("--tolerance", command->tolerances,
+                  "METRIC=PERCENT, several times: how much worse may pass (default: 0). Metrics: "
+                  "makespan_ns, step_ns, bubble_rate and certificate_gap (in percentage points), "
+                  "peak_bytes, exposed_communication_ns");
+  command->schedules.AddTo(*sub, /*many=*/true);
+  sub->add_option("--group", command->shared.group,
+                  "Group size of the interleaved forms (default: PyTorch's)");
+  sub->add_option("--stages-per-rank", command->shared.stages_per_rank,
+                  "Stages a rank holds in the interleaved forms (default: the file's, or 2)");
+  command->shared.AddProfileTo(*sub);
+  command->play.AddTo(*sub);
+  AddReports(*sub, *command);
+  sub->callback([command] { command->Run(); });
+}
+
+}  // namespace spiritlevel
