@@ -9,6 +9,7 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/profile.h"
+#include "report/torch_comms_csv.h"
 #include "report/torch_csv.h"
 
 namespace spiritlevel {
@@ -21,9 +22,9 @@ struct ExportCommand {
   std::string output;
 
   void Run() const {
-    if (format != "torch-csv") {
+    if (format != "torch-csv" && format != "torch-comms-csv") {
       throw InputError(fmt::format("--format: there is no format \"{}\"", format),
-                       "there is torch-csv");
+                       "there is torch-csv, torch-comms-csv");
     }
     const ScheduleChoice choice = schedules.LoadOne();
     // Most orders do not depend on what their passes cost.
@@ -51,9 +52,9 @@ struct ExportCommand {
     return MakeSchedule(loaded, choice);
   }
 
-  static std::string AsCsv(const ScheduleChoice& choice, const Schedule& schedule) {
+  std::string AsCsv(const ScheduleChoice& choice, const Schedule& schedule) const {
     try {
-      return ToTorchCsv(schedule);
+      return format == "torch-csv" ? ToTorchCsv(schedule) : ToTorchCommsCsv(schedule);
     } catch (const InputError& error) {
       throw error.At(choice.name);
     }
@@ -68,7 +69,9 @@ void AddExport(CLI::App& app) {
   command->scenario.AddTo(*sub);
   command->schedules.AddTo(*sub, /*many=*/false);
   command->scenario.AddProfileTo(*sub);
-  sub->add_option("--format", command->format, "torch-csv: compute-only, for PyTorch")
+  sub->add_option("--format", command->format,
+                  "For PyTorch: torch-csv (compute only), or torch-comms-csv (sends and receives "
+                  "included)")
       ->capture_default_str();
   sub->add_option("-o,--output", command->output, "File to write (- for stdout)")->required();
   sub->callback([command] { command->Run(); });

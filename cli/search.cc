@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,63 +15,23 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/profile.h"
+#include "cli/search_words.h"
 #include "cli/searching.h"
 #include "report/json.h"
 #include "report/table.h"
+#include "report/torch_comms_csv.h"
 #include "report/torch_csv.h"
 
 namespace spiritlevel {
 namespace {
 
-Objective ParseObjective(const std::string& word) {
-  for (const Objective o : {Objective::kSpan, Objective::kMakespan, Objective::kStep}) {
-    if (Name(o) == word) return o;
-  }
-  throw InputError(fmt::format("--objective: there is no \"{}\"", word),
-                   "there is span, makespan, step");
-}
-
-Tail ParseTail(const std::string& word) {
-  if (word == Name(Tail::kBarrier)) return Tail::kBarrier;
-  if (word == Name(Tail::kNoTail)) return Tail::kNoTail;
-  throw InputError(fmt::format("--tail: a search knows none and barrier, not \"{}\"", word),
-                   "post-validation is played by simulate and compare");
-}
-
-std::vector<Placement> ParsePlacements(const std::string& word, const Scenario& scenario) {
-  const int ranks = scenario.ranks;
-  const Placement linear{PlacementForm::kLinear, ranks, 1};
-  const Placement v{PlacementForm::kV, ranks, 2};
-  const Placement looped{PlacementForm::kLooped, ranks, std::max(1, scenario.stages_per_rank)};
-  if (word == Name(PlacementForm::kLinear)) return {linear};
-  if (word == Name(PlacementForm::kV)) return {v};
-  if (word == Name(PlacementForm::kLooped)) return {looped};
-  if (word == "best") return {linear, v, looped};
-  throw InputError(fmt::format("--placement: there is no \"{}\"", word),
-                   "there is linear, looped, v, best");
-}
-
-// "bytes", or one number for each rank, with commas between.
-std::vector<Bytes> ParseLimits(const std::string& text, const Scenario& scenario) {
+// Of each rank: the scenario's where the flag gives none.
+std::vector<Bytes> LimitsOf(const std::string& text, const Scenario& scenario) {
   const auto ranks = static_cast<size_t>(scenario.ranks);
   if (text.empty()) return std::vector<Bytes>(ranks, scenario.memory_limit.value_or(kNoLimit));
-  std::vector<Bytes> limits;
-  for (const char* at = text.data(); at <= text.data() + text.size();) {
-    Bytes bytes = 0;
-    const auto [end, error] = std::from_chars(at, text.data() + text.size(), bytes);
-    const bool stops_well = end == text.data() + text.size() || *end == ',';
-    if (error != std::errc() || !stops_well || bytes <= 0 || bytes > (Bytes{1} << 50)) {
-      throw InputError(fmt::format("--memory-limit: \"{}\" is no number of bytes from 1 to 2^50",
-                                   std::string(at, text.data() + text.size())),
-                       "give bytes for all ranks, or one number for each with commas between");
-    }
-    limits.push_back(bytes);
-    at = end + 1;
-  }
+  std::vector<Bytes> limits = ParseMemoryLimits(text, scenario.ranks);
   if (limits.size() == 1) limits.assign(ranks, limits[0]);
-  if (limits.size() == ranks) return limits;
-  throw InputError(fmt::format("--memory-limit: {} numbers for {} ranks", limits.size(), ranks),
-                   "give one for all, or one for each");
+  return limits;
 }
 
 struct SearchCommand {
@@ -86,6 +45,7 @@ struct SearchCommand {
   uint64_t seed = 1;
   int threads = 0;
   std::optional<std::string> csv;
+  std::optional<std::string> comms_csv;
   std::optional<std::string> json;
 
   void Run() const {
@@ -93,12 +53,12 @@ struct SearchCommand {
     Scenario& loaded = from.scenario;
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const std::vector<std::string> inputs = from.files;
-    CheckOutputs({{"--export", csv}, {"--json", json}}, inputs);
-    const std::vector<Bytes> room = ParseLimits(limits, loaded);
+    CheckOutputs({{"--export", csv}, {"--export-comms", comms_csv}, {"--json", json}}, inputs);
+    const std::vector<Bytes> room = LimitsOf(limits, loaded);
     const Bytes most = *std::max_element(room.begin(), room.end());
     if (most != kNoLimit) loaded.memory_limit = most;
-    const Objective wanted = ParseObjective(objective);
-    const PlayOptions play{.tail = ParseTail(tail)};
+    const Objective wanted = ParseObjectiveWord(objective);
+    const PlayOptions play{.tail = ParseSearchTail(tail)};
     const FoundInAll found = Find(loaded, room, wanted, play.tail);
     const Orders& orders = found.best.answer.orders;
     Compared compared = Compare(loaded, Choices(loaded, orders), play);
@@ -109,6 +69,7 @@ struct SearchCommand {
       Print(CompareTable(comparison) + Verdict(found, wanted));
     }
     if (csv) WriteOutput(*csv, ToTorchCsv(Schedule(orders)), inputs);
+    if (comms_csv) WriteOutput(*comms_csv, ToTorchCommsCsv(Schedule(orders)), inputs);
     if (json) WriteOutput(*json, AsJson(comparison, found), inputs);
   }
 
@@ -144,7 +105,7 @@ struct SearchCommand {
       told = done;
       Warn(fmt::format("\r\033[K{:.0f} %, best so far {}", 100 * done, FormatTime(best)));
     };
-    FoundInAll found = SearchPlacements(loaded, ParsePlacements(placement, loaded), room, wanted,
+    FoundInAll found = SearchPlacements(loaded, ParsePlacementWord(placement, loaded), room, wanted,
                                         with_tail, options);
     if (shows) Warn("\r\033[K");
     for (const std::string& why : found.passed_over) Warn("passed over " + why + "\n");
@@ -236,6 +197,8 @@ void AddSearch(CLI::App& app) {
   sub->add_option("--seed", command->seed, "Of the random choices")->capture_default_str();
   sub->add_option("--threads", command->threads, "Default: one for each core");
   sub->add_option("--export", command->csv, "Write the order found as a PyTorch CSV to FILE");
+  sub->add_option("--export-comms", command->comms_csv,
+                  "The same with sends and receives, placed so that nothing can deadlock");
   sub->add_option("--json", command->json, "Write the results as JSON to FILE (- for stdout)");
   sub->callback([command] { command->Run(); });
 }

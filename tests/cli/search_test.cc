@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -88,6 +89,13 @@ TEST_F(SearchCommand, WritesAnOrderThatCheckAcceptsAndThatPlaysAlike) {
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("  search "), HasSubstr("no order there can be below")));
   EXPECT_EQ(RunSpiritlevel({"check", csv}).status, 0);
+  const std::string comms = folder_.Path("comms.csv");
+  ASSERT_EQ(RunSpiritlevel({"search", scenario_, "--evaluations", "2000", "--export-comms", comms})
+                .status,
+            0);
+  std::ifstream file(comms);
+  const std::string rows{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_THAT(rows, AllOf(HasSubstr("0SEND_F0"), HasSubstr("1RECV_F0"), HasSubstr("REDUCE_GRAD")));
   const Outcome played = RunSpiritlevel({"simulate", scenario_, "--schedule-file", csv});
   EXPECT_EQ(played.status, 0) << played.err;
 }
