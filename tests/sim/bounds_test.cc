@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "base/check.h"
@@ -137,17 +138,34 @@ TEST(Bounds, TheRoughFormIsNeverAboveTheThoroughOne) {
   }
 }
 
-TEST(Bounds, TakeLessThan50MillisecondsAt32RanksAnd256MicroBatches) {
+// The least of five, since other programs only ever make it longer.
+template <class Work>
+double SecondsOf(const Work& work) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  return best;
+}
+
+// How many orders of that size can be evaluated in the time that the bound takes.
+double Evaluations(const SearchProblem& problem, const char* schedule) {
+  const Schedule order = Make(schedule, problem.placement.ranks, problem.micro_batches());
+  Evaluator evaluator(*problem.costs);
+  return SecondsOf([&] { LowerBound(problem); }) /
+         SecondsOf([&] { evaluator.Evaluate(order, Tail::kBarrier); });
+}
+
+// 1 to 10 ms at 32 ranks and 256 micro-batches: a blink of what a search takes.
+TEST(Bounds, TakeNoMoreThanAFewHundredEvaluationsOfAnOrder) {
   for (const int stages_per_rank : {1, 2}) {
     for (const double limit : {0.5, 2.0}) {
       const Profiled p(kProfiledSettings[11], stages_per_rank, limit * 32);
-      auto best = std::chrono::nanoseconds::max();
-      for (int i = 0; i < 5; ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        LowerBound(p.problem);
-        best = std::min(best, std::chrono::nanoseconds(std::chrono::steady_clock::now() - start));
-      }
-      EXPECT_LT(best, std::chrono::milliseconds(50)) << stages_per_rank << " stages on each rank";
+      EXPECT_LT(Evaluations(p.problem, stages_per_rank == 1 ? "zb-h1" : "zb-v"), 400)
+          << stages_per_rank << " stages on each rank";
     }
   }
 }
@@ -160,9 +178,8 @@ TEST(Bounds, OfAHugeProblemAreQuickAndStillSeeItsMemory) {
   const SearchProblem problem{.placement = {.form = PlacementForm::kLinear, .ranks = 64},
                               .costs = &costs,
                               .limits = std::vector<Bytes>(64, 32 * 100)};
-  const auto start = std::chrono::steady_clock::now();
+  EXPECT_LT(Evaluations(problem, "zb-h1"), 400);
   const Bound bound = LowerBound(problem);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
   // 64 stages' way there and back for each 32 micro-batches.
   EXPECT_GE(bound.value, TimeNs{4096 / 32 - 1} * 64 * (s.forward_us + s.input_grad_us));
 }
