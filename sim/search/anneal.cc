@@ -9,7 +9,9 @@ namespace {
 
 // Temperatures, of the objective: at the end, and at the start.
 constexpr double kColdest = 1e-5;
-constexpr std::array<double, 3> kHottest = {2e-3, 6e-3, 5e-4};
+constexpr std::array<double, 3> kHottest = {6e-4, 2e-3, 2e-4};
+// How often a change begins where the objective hangs on it.
+constexpr double kCritical = 0.5;
 // How much the mean over ranks counts beside the largest.
 constexpr std::array<double, 2> kMeanWeight = {0.5, 0.05};
 
@@ -32,11 +34,11 @@ Annealer::Annealer(const SearchProblem& problem, Decoder& decoder, uint64_t seed
       random_(seed),
       may_fuse_(AnyFusionSaves(*problem.costs)),
       may_reorder_(problem.costs->varies_by_micro_batch()) {
-  SetKind(0);
+  SetKind(0, 1);
 }
 
-void Annealer::SetKind(int kind) {
-  hottest_ = kHottest[static_cast<size_t>(kind) % kHottest.size()];
+void Annealer::SetKind(int kind, double heat) {
+  hottest_ = heat * kHottest[static_cast<size_t>(kind) % kHottest.size()];
   mean_weight_ = kMeanWeight[static_cast<size_t>(kind) % kMeanWeight.size()];
 }
 
@@ -51,13 +53,12 @@ double Annealer::Energy(TimeNs value) const {
 
 void Annealer::Start(const Plan& plan, TimeNs value) {
   plan_ = plan;
+  critical_.clear();
   decoder_.Decode(plan_);
   energy_ = Energy(value);
   scale_ = static_cast<double>(value);
-  if (value < best_value_) {
-    best_ = plan;
-    best_value_ = value;
-  }
+  best_ = plan;
+  best_value_ = value;
 }
 
 void Annealer::Keep(int rank) {
@@ -88,6 +89,7 @@ void Annealer::Step(double heat) {
     return TakeBack();
   }
   energy_ = energy;
+  ++changes_since_look_;
   if (value < best_value_) {
     best_ = plan_;
     best_value_ = value;
@@ -103,15 +105,33 @@ bool Annealer::Change() {
   return which < 0.65 ? SwapTurns() : MoveTurn();
 }
 
+// Half of the time one that the objective hangs on.
+PlacedTurn Annealer::PickTurn() {
+  constexpr int kChangesBetweenLooks = 20;
+  if (critical_.empty() || changes_since_look_ >= kChangesBetweenLooks) {
+    decoder_.FindCriticalTurns(plan_, &critical_);
+    changes_since_look_ = 0;
+  }
+  if (Uniform() < kCritical && !critical_.empty()) {
+    const PlacedTurn turn =
+        critical_[static_cast<size_t>(Below(static_cast<int>(critical_.size())))];
+    const auto length = static_cast<int>(plan_.turns[static_cast<size_t>(turn.rank)].size());
+    return {turn.rank, std::min(turn.index, length - 1)};
+  }
+  const int rank = Below(problem_.placement.ranks);
+  return {rank, Below(static_cast<int>(plan_.turns[static_cast<size_t>(rank)].size()))};
+}
+
 // In a window of turns on some ranks, wherever a turn of one kind stands before one of another,
 // they change places: in steady state a change pays only if all cycles make it.
 bool Annealer::SwapTurns() {
   const int ranks = problem_.placement.ranks;
-  const int first = Below(ranks);
+  const PlacedTurn place = PickTurn();
+  const int first = place.rank;
   const int count = Uniform() < 0.6 ? 1 : 1 + Below(ranks - first);
   const auto length = static_cast<int>(plan_.turns[static_cast<size_t>(first)].size());
   if (length < 2) return false;
-  const int at = Below(length - 1);
+  const int at = std::clamp(place.index - Below(2), 0, length - 2);
   const Turn one = plan_.turns[static_cast<size_t>(first)][static_cast<size_t>(at)];
   const Turn other = plan_.turns[static_cast<size_t>(first)][static_cast<size_t>(at) + 1];
   if (one == other) return false;
@@ -139,11 +159,10 @@ bool Annealer::SwapTurns() {
 }
 
 bool Annealer::MoveTurn() {
-  const int rank = Below(problem_.placement.ranks);
+  const auto [rank, from] = PickTurn();
   std::vector<Turn>& turns = plan_.turns[static_cast<size_t>(rank)];
   const auto length = static_cast<int>(turns.size());
   if (length < 2) return false;
-  const int from = Below(length);
   const int far = 1 + Below(Uniform() < 0.7 ? 4 : 24);
   const int to = std::clamp(Uniform() < 0.5 ? from - far : from + far, 0, length - 1);
   if (to == from) return false;
@@ -178,13 +197,10 @@ bool Annealer::PlaceW() {
 
 bool Annealer::ChangeGap() {
   kept_gaps_ = plan_.gap_permille;
-  const int rank = Below(problem_.placement.ranks);
-  const int32_t gap = static_cast<int32_t>(Uniform() * 1100);
-  if (Uniform() < 0.3) {
-    std::fill(plan_.gap_permille.begin() + rank, plan_.gap_permille.end(), gap);
-  } else {
-    plan_.gap_permille[static_cast<size_t>(rank)] = gap;
-  }
+  const auto first = static_cast<size_t>(Below(2 * problem_.placement.ranks));
+  const auto gap = static_cast<int32_t>(Uniform() * 1100);
+  const size_t last = Uniform() < 0.3 ? plan_.gap_permille.size() : first + 1;
+  for (size_t i = first; i < last; i += 2) plan_.gap_permille[i] = gap;
   return true;
 }
 

@@ -14,9 +14,9 @@ class Annealer {
  public:
   Annealer(const SearchProblem& problem, Decoder& decoder, uint64_t seed);
 
-  // How hot it begins, and how much all ranks count beside the one that decides: none is best for
-  // all, so restarts differ.
-  void SetKind(int kind);
+  // How hot it begins, times `heat`, and how much all ranks count beside the one that decides: none
+  // is best for all, so restarts differ.
+  void SetKind(int kind, double heat);
 
   // Begins anew from a feasible plan of that value.
   void Start(const Plan& plan, TimeNs value);
@@ -30,6 +30,7 @@ class Annealer {
  private:
   // Changes plan_; false: nothing was changed. What was changed stands in undo_.
   bool Change();
+  PlacedTurn PickTurn();
   bool SwapTurns();
   bool MoveTurn();
   bool PlaceW();
@@ -48,6 +49,8 @@ class Annealer {
   bool may_fuse_ = false;
   bool may_reorder_ = false;
   Plan plan_;
+  std::vector<PlacedTurn> critical_;
+  int changes_since_look_ = 0;
   double energy_ = 0;
   double scale_ = 0;
   double hottest_ = 0;

@@ -45,6 +45,8 @@ Decoder::Decoder(const SearchProblem& problem)
   ranks_.resize(static_cast<size_t>(ranks_count_));
   pending_.resize(ranks_.size());
   recorded_.resize(ranks_.size());
+  log_.resize(ranks_.size());
+  logged_at_.resize(2 * places);
   const auto at = [&](int stage, bool backward) {
     return &arrivals_[(backward ? places : 0) +
                       static_cast<size_t>(stage) * static_cast<size_t>(micro_batches_)];
@@ -128,7 +130,7 @@ bool Decoder::RunRank(int rank, const Plan& plan) {
   Rank& r = ranks_[static_cast<size_t>(rank)];
   Chunk* const chunks = &chunks_[static_cast<size_t>(rank * chunks_count_)];
   const Bytes room = room_[static_cast<size_t>(rank)];
-  const int64_t gap_permille = plan.gap_permille[static_cast<size_t>(rank)];
+  const int32_t* const gap_permille = &plan.gap_permille[Plan::gap(rank, false)];
   PendingW* const pending = pending_[static_cast<size_t>(rank)].data();
   for (; r.next != r.end; ++r.next) {
     const TurnKind kind = KindOf(*r.next);
@@ -160,7 +162,7 @@ bool Decoder::RunRank(int rank, const Plan& plan) {
     while (r.w_head != r.w_tail) {
       const TimeNs w = pending[r.w_head].cost->duration;
       const TimeNs gap = arrival - r.free;
-      if (gap < w && (gap <= 0 || 1000 * gap <= gap_permille * w)) break;
+      if (gap < w && (gap <= 0 || 1000 * gap <= gap_permille[forward ? 0 : 1] * w)) break;
       if (!RunW<kRecord>(rank)) return false;
     }
     const TimeNs start = std::max(r.free, arrival);
@@ -173,6 +175,14 @@ bool Decoder::RunRank(int rank, const Plan& plan) {
                                                       .pass = forward                ? Pass::kF
                                                               : kind == TurnKind::kB ? Pass::kB
                                                                                      : Pass::kBW});
+      const auto turn = static_cast<int32_t>(r.next - plan.turns[static_cast<size_t>(rank)].data());
+      log_[static_cast<size_t>(rank)].push_back({.turn = turn,
+                                                 .stage = chunk.stage,
+                                                 .place = place,
+                                                 .forward = forward,
+                                                 .waited = start == arrival && start > 0});
+      logged_at_[LogPlace(chunk.stage, forward, place)] =
+          static_cast<int32_t>(log_[static_cast<size_t>(rank)].size()) - 1;
     }
     if (forward) {
       if (chunk.forward_out != nullptr) {
@@ -236,8 +246,38 @@ TimeNs Decoder::Period(const Plan& plan) {
       .period;
 }
 
+size_t Decoder::LogPlace(int stage, bool forward, int32_t place) const {
+  const auto stages = static_cast<size_t>(problem_.placement.num_stages());
+  return (static_cast<size_t>(stage) + (forward ? 0 : stages)) *
+             static_cast<size_t>(micro_batches_) +
+         static_cast<size_t>(place);
+}
+
+void Decoder::FindCriticalTurns(const Plan& plan, std::vector<PlacedTurn>* turns) {
+  turns->clear();
+  OrdersOf(plan);
+  const bool of_span = problem_.objective == Objective::kSpan;
+  int rank = 0;
+  for (int i = 1; i < ranks_count_; ++i) {
+    if ((of_span ? span(i) - span(rank) : end(i) - end(rank)) > 0) rank = i;
+  }
+  auto at = static_cast<int32_t>(log_[static_cast<size_t>(rank)].size()) - 1;
+  while (at >= 0) {
+    const LoggedTurn& logged = log_[static_cast<size_t>(rank)][static_cast<size_t>(at)];
+    turns->push_back({rank, logged.turn});
+    const int from = logged.forward ? logged.stage - 1 : logged.stage + 1;
+    if (!logged.waited || from < 0 || from == problem_.placement.num_stages()) {
+      --at;
+      continue;
+    }
+    rank = problem_.placement.rank_of(from);
+    at = logged_at_[LogPlace(from, logged.forward, logged.place)];
+  }
+}
+
 Orders Decoder::OrdersOf(const Plan& plan) {
   for (auto& row : recorded_) row.clear();
+  for (auto& row : log_) row.clear();
   const bool feasible = Play<true>(plan);
   SPIRITLEVEL_CHECK(feasible, "orders are asked for of a plan that was found feasible");
   return recorded_;

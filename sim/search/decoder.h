@@ -16,6 +16,12 @@
 
 namespace spiritlevel {
 
+// Plan::turns[rank][index].
+struct PlacedTurn {
+  int rank = 0;
+  int32_t index = 0;
+};
+
 class Decoder {
  public:
   static constexpr TimeNs kInfeasible = std::numeric_limits<TimeNs>::max();
@@ -27,6 +33,10 @@ class Decoder {
 
   // The complete order of a plan that Decode() has found feasible.
   Orders OrdersOf(const Plan& plan);
+
+  // What the end of the rank that decides the objective hangs on, from the last turn to the first:
+  // each could not start before the end of the next. The plan must have been found feasible.
+  void FindCriticalTurns(const Plan& plan, std::vector<PlacedTurn>* turns);
 
   // Plans decoded, and attempts that came to none: what a budget by count counts.
   int64_t num_attempts() const { return num_attempts_; }
@@ -64,6 +74,14 @@ class Decoder {
     int32_t micro_batch = 0;
   };
 
+  struct LoggedTurn {
+    int32_t turn = 0;  // its index
+    int32_t stage = 0;
+    int32_t place = 0;
+    bool forward = false;
+    bool waited = false;  // for its input, and not for its rank
+  };
+
   struct Rank {
     const Turn* next = nullptr;
     const Turn* end = nullptr;
@@ -84,6 +102,7 @@ class Decoder {
   void Deliver(TimeNs* out, int reader, TimeNs* link, int rank, TimeNs end);
   void Reset(const Plan& plan);
   TimeNs Value(const Plan& plan);
+  size_t LogPlace(int stage, bool forward, int32_t place) const;
   TimeNs Period(const Plan& plan);
 
   SearchProblem problem_;
@@ -104,6 +123,8 @@ class Decoder {
   std::vector<std::vector<PendingW>> pending_;
   std::vector<int> runnable_;
   Orders recorded_;
+  std::vector<std::vector<LoggedTurn>> log_;  // by rank
+  std::vector<int32_t> logged_at_;            // by LogPlace(): where in its rank's log
   int64_t num_attempts_ = 0;
 };
 

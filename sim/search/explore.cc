@@ -1,6 +1,8 @@
 #include "sim/search/explore.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -9,7 +11,9 @@ namespace {
 
 // So many are drawn at random before any is drawn around the best.
 constexpr int64_t kDrawnFirst = 40;
-constexpr double kDrawnAnew = 0.4;
+constexpr double kDrawnAnew = 0.25;
+// How often policies are tried while wave templates are better, and the other way round.
+constexpr double kOfTheOther = 0.2;
 
 struct RankWork {
   double work = 0;        // of one micro-batch
@@ -45,7 +49,7 @@ Explorer::Explorer(const SearchProblem& problem, Decoder& decoder, uint64_t seed
   const Placement& placement = problem.placement;
   empty_.order.resize(static_cast<size_t>(problem.micro_batches()));
   std::iota(empty_.order.begin(), empty_.order.end(), 0);
-  empty_.gap_permille.assign(static_cast<size_t>(placement.ranks), 500);
+  empty_.gap_permille.assign(2 * static_cast<size_t>(placement.ranks), 500);
   empty_.turns.resize(static_cast<size_t>(placement.ranks));
   const HopCost& hop = problem.costs->common().hop;
   for (int stage = 0; stage < placement.num_stages(); ++stage) {
@@ -71,15 +75,29 @@ Explorer::Explorer(const SearchProblem& problem, Decoder& decoder, uint64_t seed
 
 TimeNs Explorer::FindGap(Plan* plan) {
   TimeNs best = Decoder::kInfeasible;
-  int32_t best_gap = 0;
-  for (const int32_t gap : {0, 300, 600, 1000}) {
-    std::fill(plan->gap_permille.begin(), plan->gap_permille.end(), gap);
+  std::array<int32_t, 2> best_gaps{};
+  const auto look = [&](int32_t forward, int32_t backward) {
+    for (size_t i = 0; i < plan->gap_permille.size(); i += 2) {
+      plan->gap_permille[i] = forward;
+      plan->gap_permille[i + 1] = backward;
+    }
     const TimeNs value = decoder_.Decode(*plan);
-    if (value >= best) continue;
+    if (value >= best) return;
     best = value;
-    best_gap = gap;
+    best_gaps = {forward, backward};
+  };
+  constexpr std::array<int32_t, 4> kGaps = {0, 300, 600, 1000};
+  for (const int32_t gap : kGaps) look(gap, gap);
+  const int32_t both = best_gaps[0];
+  // The rest costs more than it brings for a plan that is far from the best.
+  const bool promising =
+      candidates_.empty() || best <= candidates_.best().value + candidates_.best().value / 64;
+  for (const int32_t gap : kGaps) {
+    if (gap == both || !promising) continue;
+    look(gap, both);
+    look(both, gap);
   }
-  std::fill(plan->gap_permille.begin(), plan->gap_permille.end(), best_gap);
+  for (size_t i = 0; i < plan->gap_permille.size(); ++i) plan->gap_permille[i] = best_gaps[i % 2];
   return best;
 }
 
@@ -94,7 +112,7 @@ Policy Explorer::DrawPolicy() {
   policy.gap = Between(0, 1.2);
   policy.forward_bias = Between(-1, 1);
   if (problem_.placement.stages_per_rank > 1) policy.later_chunk_bias = Between(-1, 1);
-  if (Chance(0.5)) policy.pace = Between(0.85, 1.15) * pace_;
+  if (Chance(0.5)) policy.pace = Between(0.65, 1.15) * pace_;
   if (Chance(0.5)) {
     policy.cap_first = Between(1, most_in_flight_ + 1);
     policy.cap_last = Between(1, most_in_flight_ + 1);
@@ -103,15 +121,20 @@ Policy Explorer::DrawPolicy() {
   return policy;
 }
 
+// How far a nudge goes, as a share of the farthest: near as often as far.
+double Explorer::DrawReach() { return std::pow(10.0, Between(-1.5, 0)); }
+
 Policy Explorer::NudgedPolicy() {
   Policy policy = best_policy_;
-  policy.gap += Between(-0.2, 0.2);
-  policy.forward_bias += Between(-0.2, 0.2);
-  if (problem_.placement.stages_per_rank > 1) policy.later_chunk_bias += Between(-0.2, 0.2);
-  policy.pace *= Between(0.97, 1.03);
+  const double far = DrawReach();
+  const auto nudge = [&](double reach) { return Between(-reach, reach) * far; };
+  policy.gap += nudge(0.3);
+  policy.forward_bias += nudge(0.3);
+  if (problem_.placement.stages_per_rank > 1) policy.later_chunk_bias += nudge(0.3);
+  policy.pace *= 1 + nudge(0.05);
   const bool capped = policy.cap_first < 1e8;
-  if (capped) policy.cap_first += Between(-1, 1);
-  if (capped) policy.cap_last += Between(-1, 1);
+  if (capped) policy.cap_first += nudge(1.5);
+  if (capped) policy.cap_last += nudge(1.5);
   return policy;
 }
 
@@ -134,7 +157,8 @@ void Explorer::TryPolicy() {
 Waves Explorer::DrawWaves() {
   Waves waves;
   waves.keeps_grid = Chance(0.6);
-  waves.grid = grid_ * Between(0.98, 1.1);
+  waves.grid = grid_ * (Chance(0.5) ? 1 : Between(0.98, 1.1));
+  if (Chance(0.5)) waves.burst = static_cast<int32_t>(Between(2, 5));
   const double by_work = work_ / std::max(1.0, grid_);
   const bool line = problem_.placement.form == PlacementForm::kLinear;
   const double by_memory = line ? (problem_.placement.ranks + 1) / most_in_flight_ : by_work;
@@ -148,11 +172,15 @@ Waves Explorer::DrawWaves() {
 
 Waves Explorer::NudgedWaves() {
   Waves waves = best_waves_;
-  waves.rate *= Between(0.97, 1.03);
-  waves.phase += Between(-0.2, 0.2);
-  waves.grid *= Between(0.98, 1.02);
-  waves.forward_slack = std::max(0.0, waves.forward_slack + Between(-0.05, 0.05));
-  waves.backward_slack = std::max(0.0, waves.backward_slack + Between(-0.05, 0.05));
+  const double far = DrawReach();
+  const auto nudge = [&](double reach) { return Between(-reach, reach) * far; };
+  if (Chance(0.7)) waves.rate *= 1 + nudge(0.05);
+  waves.phase += nudge(0.3);
+  if (Chance(0.5)) waves.grid *= 1 + nudge(0.03);
+  waves.forward_slack = std::max(0.0, waves.forward_slack + nudge(0.1));
+  waves.backward_slack = std::max(0.0, waves.backward_slack + nudge(0.1));
+  waves.turn_slack = std::max(0.0, waves.turn_slack + nudge(0.2));
+  if (Chance(0.1)) waves.burst = static_cast<int32_t>(Between(1, 5));
   return waves;
 }
 
@@ -170,9 +198,13 @@ void Explorer::TryWaves() {
   best_waves_ = waves;
 }
 
+// Mostly what has come to more so far.
 void Explorer::Step() {
-  TryPolicy();
-  TryWaves();
+  const bool both = policies_ < kDrawnFirst || waves_ < kDrawnFirst;
+  const bool policies_lead = best_policy_value_ <= best_waves_value_;
+  const bool try_policy = policies_lead != Chance(kOfTheOther);
+  if (both || try_policy) TryPolicy();
+  if (both || !try_policy) TryWaves();
 }
 
 }  // namespace spiritlevel

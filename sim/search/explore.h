@@ -24,11 +24,12 @@ class Candidates {
   void Offer(TimeNs value, const Plan& plan);
   bool empty() const { return kept_.empty(); }
   const Candidate& best() const { return kept_.front(); }
+  const std::vector<Candidate>& all() const { return kept_; }
   // The i-th best, or the last there is.
   const Candidate& at(size_t i) const { return kept_[std::min(i, kept_.size() - 1)]; }
 
  private:
-  static constexpr size_t kMost = 6;
+  static constexpr size_t kMost = 10;
   std::vector<Candidate> kept_;
 };
 
@@ -45,6 +46,7 @@ class Explorer {
 
  private:
   TimeNs FindGap(Plan* plan);
+  double DrawReach();
   Policy DrawPolicy();
   Policy NudgedPolicy();
   Waves DrawWaves();

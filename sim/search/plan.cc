@@ -47,7 +47,7 @@ bool ReadPlan(const SearchProblem& problem, const Orders& orders, Plan* plan) {
       turns.push_back(MakeTurn(chunk, KindOfPass(op.pass)));
     }
   }
-  plan->gap_permille.assign(static_cast<size_t>(placement.ranks), 1000);
+  plan->gap_permille.assign(2 * static_cast<size_t>(placement.ranks), 1000);
   return true;
 }
 

@@ -34,8 +34,13 @@ inline bool IsBackward(Turn turn) {
 struct Plan {
   std::vector<int32_t> order;            // of micro-batches
   std::vector<std::vector<Turn>> turns;  // by rank
-  // By rank: a wait of more than so many thousandths of the next W's time is filled with it.
+  // A wait of more than so many thousandths of the next W's time is filled with it. By rank, for
+  // waits for a forward and then for a backward: which of the two may be late is not the same.
   std::vector<int32_t> gap_permille;
+
+  static size_t gap(int rank, bool backward) {
+    return 2 * static_cast<size_t>(rank) + static_cast<size_t>(backward);
+  }
 
   friend bool operator==(const Plan&, const Plan&) = default;
 };

@@ -23,11 +23,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kShareOfExploring = 0.3;
-constexpr int kRestarts = 3;
-// Small problems are got to the bottom of quickly, and then it is other beginnings that help.
-constexpr int kRestartsIfSmall = 18;
+constexpr double kShareOfExploring = 0.6;
+constexpr double kShareOfExploringIfSmall = 0.3;
+// Small problems are got to the bottom of quickly, and then it is other beginnings that help, and
+// more heat.
 constexpr int kMostTurnsIfSmall = 150;
+constexpr double kHeatIfSmall = 3;
+
+// So many of the best are annealed, in this share of the time.
+struct Round {
+  size_t starts;
+  double share;
+};
+constexpr std::array<Round, 3> kRounds = {{{8, 0.3}, {3, 0.3}, {1, 0.4}}};
 
 double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -96,7 +104,7 @@ Plan SerialPlan(const SearchProblem& problem, TurnKind backward) {
   const Placement& placement = problem.placement;
   Plan plan{.order = std::vector<int32_t>(static_cast<size_t>(problem.micro_batches())),
             .turns = std::vector<std::vector<Turn>>(static_cast<size_t>(placement.ranks)),
-            .gap_permille = std::vector<int32_t>(static_cast<size_t>(placement.ranks), 0)};
+            .gap_permille = std::vector<int32_t>(2 * static_cast<size_t>(placement.ranks), 0)};
   std::iota(plan.order.begin(), plan.order.end(), 0);
   for (int rank = 0; rank < placement.ranks; ++rank) {
     std::vector<Turn>& turns = plan.turns[static_cast<size_t>(rank)];
@@ -129,7 +137,8 @@ class Island {
   void Run() {
     const Budget budget(options_, evaluations_, decoder_);
     OfferSeeds();
-    for (double used = budget.Used(); used < kShareOfExploring; used = budget.Used()) {
+    const double share = IsSmall() ? kShareOfExploringIfSmall : kShareOfExploring;
+    for (double used = budget.Used(); used < share; used = budget.Used()) {
       if (IsDone(explorer_.candidates())) break;
       explorer_.Step();
       if (!explorer_.candidates().empty()) Tell(used, explorer_.candidates().best().value);
@@ -184,22 +193,55 @@ class Island {
     Annealer annealer(problem_, decoder_, SeedOf(1));
     const double begin = budget.Used();
     if (begin >= 1) return;
-    const bool small =
-        2 * problem_.placement.num_stages() * problem_.micro_batches() <= kMostTurnsIfSmall;
-    const int restarts = small ? kRestartsIfSmall : kRestarts;
-    for (int restart = 0; restart < restarts; ++restart) {
-      annealer.SetKind(number_ + restart);
-      const bool last = restart % kRestarts + 1 == kRestarts;
+    if (IsSmall()) {
+      BeginOften(annealer, budget, begin);
+    } else {
+      Narrow(annealer, budget, begin);
+    }
+  }
+
+  bool IsSmall() const {
+    return 2 * problem_.placement.num_stages() * problem_.micro_batches() <= kMostTurnsIfSmall;
+  }
+
+  // From the best few in turn, every third time from the best of all so far.
+  void BeginOften(Annealer& annealer, const Budget& budget, double begin) {
+    constexpr int kRestarts = 18;
+    for (int restart = 0; restart < kRestarts; ++restart) {
+      annealer.SetKind(number_ + restart, kHeatIfSmall);
+      const bool last = restart % 3 == 2;
       const Candidate& from = explorer_.candidates().at(static_cast<size_t>(restart));
       if (last) {
         annealer.Start(best_.plan, best_.value);
       } else {
         annealer.Start(from.plan, from.value);
       }
-      const double length = (1 - begin) / restarts;
+      const double length = (1 - begin) / kRestarts;
       AnnealUntil(annealer, budget, begin + restart * length, length);
       if (annealer.best_value() < best_.value) best_ = {annealer.best_value(), annealer.best()};
       if (best_.value <= options_.lower_bound) return;
+    }
+  }
+
+  // Many beginnings for a short time, the best of what they come to for longer, and so on.
+  void Narrow(Annealer& annealer, const Budget& budget, double begin) {
+    const double all = 1 - begin;
+    std::vector<Candidate> from = explorer_.candidates().all();
+    int kind = number_;
+    for (const Round& round : kRounds) {
+      std::sort(from.begin(), from.end(),
+                [](const Candidate& a, const Candidate& b) { return a.value < b.value; });
+      if (from.size() > round.starts) from.resize(round.starts);
+      const double length = all * round.share / static_cast<double>(from.size());
+      for (Candidate& candidate : from) {
+        annealer.SetKind(kind++, 1);
+        annealer.Start(candidate.plan, candidate.value);
+        AnnealUntil(annealer, budget, begin, length);
+        begin += length;
+        candidate = {annealer.best_value(), annealer.best()};
+        if (candidate.value < best_.value) best_ = candidate;
+        if (best_.value <= options_.lower_bound) return;
+      }
     }
   }
 

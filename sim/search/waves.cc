@@ -93,7 +93,8 @@ class Planner {
 
   double Launch(int32_t place) const {
     if (!waves_.keeps_grid) return waves_.grid * waves_.rate * place;
-    return waves_.grid * std::floor(place * waves_.rate + waves_.phase);
+    const int32_t in_burst = place % waves_.burst;
+    return waves_.grid * (std::floor((place - in_burst) * waves_.rate + waves_.phase) + in_burst);
   }
 
   double Hop(int from, int to) const {

@@ -13,6 +13,8 @@ struct Waves {
   double grid = 0;  // ns
   double rate = 1;
   double phase = 0;
+  // So many are launched one grid step after the other, and then none for as long as the rate asks.
+  int32_t burst = 1;
   bool keeps_grid = true;
   double forward_slack = 0;  // of each hop, in its forward's time
   double backward_slack = 0;

@@ -116,7 +116,7 @@ class RandomProblem {
     if (!ListScheduler(problem).Run(policy, &plan)) return std::nullopt;
     const int fused = Below(3);  // of three
     for (std::vector<Turn>& turns : plan.turns) {
-      plan.gap_permille.push_back(Below(1100));
+      for (int i = 0; i < 2; ++i) plan.gap_permille.push_back(Below(1100));
       for (Turn& turn : turns) {
         if (KindOf(turn) == TurnKind::kB && Below(3) < fused) {
           turn = MakeTurn(ChunkOf(turn), TurnKind::kBW);

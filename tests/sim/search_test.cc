@@ -150,7 +150,7 @@ TEST(Decoder, FindsTheTimesOfTheEvaluatorOnRandomPlans) {
     const World world = random.Make();
     Plan plan{.order = std::vector<int32_t>(static_cast<size_t>(world.problem.micro_batches())),
               .turns = {},
-              .gap_permille = std::vector<int32_t>(static_cast<size_t>(world.placement.ranks),
+              .gap_permille = std::vector<int32_t>(2 * static_cast<size_t>(world.placement.ranks),
                                                    random.Below(1100))};
     std::iota(plan.order.begin(), plan.order.end(), 0);
     std::reverse(plan.order.begin(),
@@ -174,6 +174,52 @@ TEST(Decoder, FindsTheTimesOfTheEvaluatorOnRandomPlans) {
     ExpectWithinLimits(world, orders);
   }
   EXPECT_GT(decoded, 500);
+}
+
+// One that neither waits for its rank nor for a neighbour would be none.
+TEST(Decoder, CriticalTurnsAreAChainToTheEndOfTheRankThatDecides) {
+  int chains = 0;
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    RandomWorld random(seed);
+    const World world = random.Make();
+    Plan plan{.order = std::vector<int32_t>(static_cast<size_t>(world.problem.micro_batches())),
+              .turns = {},
+              .gap_permille = std::vector<int32_t>(2 * static_cast<size_t>(world.placement.ranks),
+                                                   random.Below(1100))};
+    std::iota(plan.order.begin(), plan.order.end(), 0);
+    ListScheduler scheduler(world.problem);
+    if (!scheduler.Run(random.DrawPolicy(), &plan)) continue;
+    Decoder decoder(world.problem);
+    if (decoder.Decode(plan) == Decoder::kInfeasible) continue;
+    ++chains;
+    const bool of_span = world.problem.objective == Objective::kSpan;
+    const auto reach = [&](int rank) { return of_span ? decoder.span(rank) : decoder.end(rank); };
+    TimeNs farthest = 0;
+    for (int rank = 0; rank < world.placement.ranks; ++rank) {
+      farthest = std::max(farthest, reach(rank));
+    }
+    std::vector<PlacedTurn> chain;
+    decoder.FindCriticalTurns(plan, &chain);
+    ASSERT_FALSE(chain.empty());
+    EXPECT_EQ(reach(chain.front().rank), farthest);
+    EXPECT_EQ(chain.front().index + 1,
+              static_cast<int>(plan.turns[static_cast<size_t>(chain.front().rank)].size()));
+    for (size_t i = 1; i < chain.size(); ++i) {
+      const PlacedTurn& later = chain[i - 1];
+      const PlacedTurn& earlier = chain[i];
+      if (earlier.rank == later.rank && earlier.index == later.index - 1) continue;
+      const Turn made =
+          plan.turns[static_cast<size_t>(earlier.rank)][static_cast<size_t>(earlier.index)];
+      const Turn used =
+          plan.turns[static_cast<size_t>(later.rank)][static_cast<size_t>(later.index)];
+      const int from = world.placement.stage_of(earlier.rank, ChunkOf(made));
+      const int to = world.placement.stage_of(later.rank, ChunkOf(used));
+      EXPECT_EQ(IsBackward(made), IsBackward(used));
+      EXPECT_EQ(to - from, IsBackward(used) ? -1 : 1);
+    }
+  }
+  EXPECT_GT(chains, 100);
 }
 
 TEST(ReadPlan, KeepsWhatANamedScheduleDoes) {
