@@ -254,7 +254,7 @@ class Walk {
 
   std::string FoundBy(const FrontierPoint& point) const {
     for (const FrontierSchedule& s : out_.schedules) {
-      if (s.limit <= point.limit && s.value == point.value) return s.name;
+      if (s.limit <= point.limit && s.value == point.value()) return s.name;
     }
     return "search";
   }
@@ -287,15 +287,9 @@ class Walk {
     AddStepsBetween();
     for (const Bytes limit : limits_) {
       const auto [lane, known] = Best(limit);
-      const Bound bound = BoundAt(limit);
-      const Certificate c = Certify(bound, known->value);
       FrontierPoint point{.limit = limit,
                           .limits = lane->limits().Of(limit),
-                          .value = c.value,
-                          .lower_bound = c.lower_bound,
-                          .reason = bound.reason,
-                          .gap = c.gap,
-                          .proved_optimal = c.proved_optimal,
+                          .certificate = Certify(BoundAt(limit), known->value),
                           .placement = Words(lane->placement()),
                           .stages_per_rank = lane->placement().stages_per_rank,
                           .needs = known->needs};
@@ -310,19 +304,14 @@ class Walk {
 
   // What no order can do with more memory, none can with less.
   void RaiseBounds() {
-    TimeNs later = out_.bound_beyond;
-    std::string reason;
+    Bound later{.value = out_.bound_beyond};
     for (size_t i = out_.points.size(); i-- > 0;) {
-      FrontierPoint& p = out_.points[i];
-      if (later > p.lower_bound) {
-        const Certificate c = Certify(Bound{.value = later, .reason = reason}, p.value);
-        p.lower_bound = later;
-        p.gap = c.gap;
-        p.proved_optimal = c.proved_optimal;
-        if (!reason.empty()) p.reason = reason;
+      Certificate& c = out_.points[i].certificate;
+      if (later.value > c.lower_bound) {
+        if (later.reason.empty()) later.reason = c.bound.reason;
+        c = Certify(later, c.value);
       }
-      later = p.lower_bound;
-      reason = p.reason;
+      later = c.bound;
     }
   }
 

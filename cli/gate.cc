@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,7 +16,6 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/profile.h"
-#include "cli/searching.h"
 #include "report/figures.h"
 #include "report/gate.h"
 #include "report/gate_text.h"
@@ -25,43 +23,7 @@
 namespace spiritlevel {
 namespace {
 
-// The gap of a run's largest rank span over the least that any order of its placement can have.
-class Gaps {
- public:
-  Gaps(const Scenario& scenario, const PlayOptions& options)
-      : scenario_(scenario), options_(options) {}
-
-  std::optional<int64_t> Of(const ScheduleChoice& choice, const Result& result) {
-    // A bound is of orders that fit.
-    if (!result.summary || !result.fits) return {};
-    // W's that are done bucket by bucket over several micro-batches are no orders of ops.
-    if (options_.weight_grads == WeightGrads::kByBucket) return {};
-    const Schedule schedule = MakeSchedule(scenario_, choice);
-    const std::optional<Placement> placement = PlacementOf(schedule);
-    // Two ops that overlap take less than the bound counts for them.
-    const auto overlaps = [](const Op& op) { return op.overlaps_next; };
-    const std::span<const Op> ops = schedule.all_ops();
-    if (!placement || std::any_of(ops.begin(), ops.end(), overlaps)) return {};
-    return GateRate(Certify(BoundOf(*placement), result.summary->max_rank_span).gap);
-  }
-
- private:
-  const Bound& BoundOf(const Placement& placement) {
-    const auto key = std::tuple(placement.form, placement.ranks, placement.stages_per_rank);
-    const auto known = bounds_.find(key);
-    if (known != bounds_.end()) return known->second;
-    const std::vector<Bytes> limits(static_cast<size_t>(placement.ranks),
-                                    scenario_.memory_limit.value_or(kNoLimit));
-    const ScenarioProblem made = ProblemOf(scenario_, placement, limits);
-    return bounds_.emplace(key, LowerBound(made.problem)).first->second;
-  }
-
-  const Scenario& scenario_;
-  const PlayOptions& options_;
-  std::map<std::tuple<PlacementForm, int, int>, Bound> bounds_;
-};
-
-GateEntry EntryOf(const Result& result, std::optional<int64_t> gap) {
+GateEntry EntryOf(const Result& result) {
   GateEntry entry{.schedule = result.schedule,
                   .valid = result.summary.has_value() && result.valid,
                   .fits = result.summary.has_value() && result.fits,
@@ -74,7 +36,9 @@ GateEntry EntryOf(const Result& result, std::optional<int64_t> gap) {
   entry.figure(GateMetric::kPeakBytes) =
       *std::max_element(s.peak_bytes.begin(), s.peak_bytes.end());
   entry.figure(GateMetric::kExposedCommunication) = SumOfStalls(s, StallCategory::kTransfer);
-  entry.figure(GateMetric::kCertificateGap) = gap;
+  if (result.certificate) {
+    entry.figure(GateMetric::kCertificateGap) = GateRate(result.certificate->gap);
+  }
   return entry;
 }
 
@@ -185,11 +149,7 @@ struct GateCommand {
     GateScenario out{
         .name = scenario.name, .ranks = scenario.ranks, .micro_batches = scenario.micro_batches};
     const Compared compared = Compare(scenario, choices, options);
-    Gaps gaps(scenario, options);
-    for (size_t i = 0; i < choices.size(); ++i) {
-      const Result& result = compared.comparison.results[i];
-      out.entries.push_back(EntryOf(result, gaps.Of(choices[i], result)));
-    }
+    for (const Result& result : compared.comparison.results) out.entries.push_back(EntryOf(result));
     return out;
   }
 

@@ -11,6 +11,7 @@
 #include "base/available_memory.h"
 #include "base/check.h"
 #include "base/utf8.h"
+#include "cli/certify.h"
 #include "cli/output.h"
 #include "cli/size.h"
 #include "models/slices.h"
@@ -390,7 +391,7 @@ Replay Reject(const Schedule& schedule, const Costs& costs, const PlayOptions& o
 }
 
 void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options,
-             Played& played) {
+             SpanCertifier* certifier, Played& played) {
   const auto [schedule, costs] = MakePlayable(scenario, choice, options);
   const std::shared_ptr<const Program> program = MakeProgram(schedule, costs, options);
   const auto timeline = std::make_shared<const Timeline>(SimulateInOrder(*program));
@@ -425,6 +426,7 @@ void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayO
     shown = std::max(shown, replay.rejected + 2);  // it is replayed in the next
   }
   CheckOurOwn(result);
+  if (certifier != nullptr) certifier->Certify(schedule, options, result);
   if (!options.pack_html) return;
   played.html = PackRun(*played.program, *played.timeline, shown);
   played.html.waterfall =
@@ -433,7 +435,8 @@ void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayO
 
 }  // namespace
 
-Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options) {
+Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options,
+            SpanCertifier* certifier) {
   Played played{.result = {.schedule = choice.name, .named = choice.info != nullptr},
                 .error = {},
                 .program = {},
@@ -443,10 +446,11 @@ Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOp
     played.result.stages_per_rank = choice.info->stages_per_rank(ShapeOf(scenario));
   }
   try {
-    PlayOut(scenario, choice, options, played);
+    PlayOut(scenario, choice, options, certifier, played);
   } catch (const InputError& error) {
     played.error = NamedError(choice, error);
     played.result.reason = InOneLine(error);
+    played.result.certificate_note = "it cannot run";
   }
   return played;
 }
@@ -513,11 +517,12 @@ Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& ch
   std::vector<HtmlRun> runs(all.size());
   std::vector<std::exception_ptr> errors(all.size());
   Progress progress(static_cast<int>(all.size()));
+  SpanCertifier certifier(scenario);
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < all.size(); i = next++) {
       try {
-        Played played = Play(scenario, all[i], options);
+        Played played = Play(scenario, all[i], options, &certifier);
         results[i] = std::move(played.result);
         runs[i] = std::move(played.html);
       } catch (...) {

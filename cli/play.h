@@ -17,6 +17,8 @@
 
 namespace spiritlevel {
 
+class SpanCertifier;
+
 // A schedule as the user asks for it: by name, or an order read from a file.
 struct ScheduleChoice {
   std::string name;
@@ -59,8 +61,10 @@ struct Played {
   HtmlRun html{};
 };
 
-// A choice that cannot run gives a result with its reason, and no program.
-Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options);
+// A choice that cannot run gives a result with its reason, and no program. With a certifier (of the
+// same scenario) what is judged gets a certificate.
+Played Play(const Scenario& scenario, const ScheduleChoice& choice, const PlayOptions& options,
+            SpanCertifier* certifier = nullptr);
 
 // The error of Play(), found without playing. Of a model without its profile, those that do not
 // depend on times.
@@ -72,7 +76,8 @@ struct Compared {
   std::vector<HtmlRun> runs;  // of its results, if they were to be packed
 };
 
-// All of them, side by side on the machine's cores; the answer does not depend on how many.
+// All of them, side by side on the machine's cores, each with a certificate; the answer does not
+// depend on how many.
 Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
                  const PlayOptions& options);
 

@@ -15,8 +15,10 @@
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/profile.h"
+#include "cli/search_flags.h"
 #include "cli/search_words.h"
 #include "cli/searching.h"
+#include "report/certificate_json.h"
 #include "report/json.h"
 #include "report/table.h"
 #include "report/torch_comms_csv.h"
@@ -36,34 +38,30 @@ std::vector<Bytes> LimitsOf(const std::string& text, const Scenario& scenario) {
 
 struct SearchCommand {
   ScenarioOptions scenario;
-  std::string objective = "span";
-  std::string placement = "linear";
-  std::string tail = "barrier";
-  std::string limits;
-  double seconds = 20;
-  int64_t evaluations = 0;
-  uint64_t seed = 1;
-  int threads = 0;
+  SearchFlags flags;
   std::optional<std::string> csv;
   std::optional<std::string> comms_csv;
   std::optional<std::string> json;
 
   void Run() const {
+    flags.CheckBudget();
     LoadedScenario from = scenario.Load();
     Scenario& loaded = from.scenario;
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const std::vector<std::string> inputs = from.files;
     CheckOutputs({{"--export", csv}, {"--export-comms", comms_csv}, {"--json", json}}, inputs);
-    const std::vector<Bytes> room = LimitsOf(limits, loaded);
+    const std::vector<Bytes> room = LimitsOf(flags.limits, loaded);
     const Bytes most = *std::max_element(room.begin(), room.end());
     if (most != kNoLimit) loaded.memory_limit = most;
-    const Objective wanted = ParseObjectiveWord(objective);
-    const PlayOptions play{.tail = ParseSearchTail(tail)};
+    const Objective wanted = ParseObjectiveWord(flags.objective);
+    const PlayOptions play{.tail = ParseSearchTail(flags.tail)};
     const FoundInAll found = Find(loaded, room, wanted, play.tail);
     const Orders& orders = found.best.answer.orders;
     Compared compared = Compare(loaded, Choices(loaded, orders), play);
     Comparison& comparison = compared.comparison;
     comparison.whole_catalog = false;
+    // Which may know more: a limit for each rank, an integer program's bound.
+    if (wanted == Objective::kSpan) comparison.results[0].certificate = found.best.certificate;
     comparison.provenance = WithSplits(std::move(from), comparison.results);
     if (json.value_or("") != "-") {
       Print(CompareTable(comparison) + Verdict(found, wanted));
@@ -74,30 +72,14 @@ struct SearchCommand {
   }
 
  private:
-  void CheckBudget() const {
-    if (!(seconds > 0) || seconds > 86'400) {
-      throw InputError(fmt::format("--seconds: {} is not above 0 and at most 86400", seconds),
-                       "20 are enough for most");
-    }
-    if (evaluations < 0 || evaluations > int64_t{1} << 40) {
-      throw InputError(fmt::format("--evaluations: {} is not between 1 and 2^40", evaluations),
-                       "100000 are enough for most; leave it out for a budget of time");
-    }
-    if (threads < 0 || threads > 1024) {
-      throw InputError(fmt::format("--threads: {} is not between 1 and 1024", threads),
-                       "leave it out for one for each core");
-    }
-  }
-
   FoundInAll Find(const Scenario& loaded, const std::vector<Bytes>& room, Objective wanted,
                   Tail with_tail) const {
-    CheckBudget();
     const OnInterrupt on_interrupt;
     const bool shows = ::isatty(STDERR_FILENO) != 0;
-    SearchOptions options{.seconds = seconds,
-                          .evaluations = evaluations,
-                          .seed = seed,
-                          .threads = threads,
+    SearchOptions options{.seconds = flags.seconds,
+                          .evaluations = flags.evaluations,
+                          .seed = flags.seed,
+                          .threads = flags.threads,
                           .stop = &interrupted};
     double told = -1;
     options.observer = [&](double done, TimeNs best) {
@@ -105,8 +87,8 @@ struct SearchCommand {
       told = done;
       Warn(fmt::format("\r\033[K{:.0f} %, best so far {}", 100 * done, FormatTime(best)));
     };
-    FoundInAll found = SearchPlacements(loaded, ParsePlacementWord(placement, loaded), room, wanted,
-                                        with_tail, options);
+    FoundInAll found = SearchPlacements(loaded, ParsePlacementWord(flags.placement, loaded), room,
+                                        wanted, with_tail, options);
     if (shows) Warn("\r\033[K");
     for (const std::string& why : found.passed_over) Warn("passed over " + why + "\n");
     return found;
@@ -157,17 +139,14 @@ struct SearchCommand {
   std::string AsJson(const Comparison& comparison, const FoundInAll& found) const {
     auto all = nlohmann::ordered_json::parse(ToJson(comparison));
     const Certificate& c = found.best.certificate;
-    all["objective"] = objective;
+    all["objective"] = flags.objective;
     all["value_ns"] = c.value;
-    all["lower_bound_ns"] = c.lower_bound;
-    all["lower_bound_reason"] = c.bound.reason;
-    all["gap"] = c.gap;
-    all["proved_optimal"] = c.proved_optimal;
+    AddCertificate(c, &all);
     all["placement"] = Name(found.best.placement.form);
     all["stages_per_rank"] = found.best.placement.stages_per_rank;
     all["seconds"] = TotalSeconds(found);
     all["evaluations"] = TotalEvaluations(found);
-    all["seed"] = seed;
+    all["seed"] = flags.seed;
     return all.dump(2) + "\n";
   }
 };
@@ -180,22 +159,10 @@ void AddSearch(CLI::App& app) {
       "search", "Find the best order under a memory limit, with a bound that says how good it is");
   command->scenario.AddTo(*sub);
   command->scenario.AddProfileTo(*sub);
-  sub->add_option("--objective", command->objective,
-                  "What is to be least: span (the largest rank span), makespan (with the tail), or "
-                  "step (the period under the tail)")
-      ->capture_default_str();
-  sub->add_option("--placement", command->placement, "linear, looped, v, or the best of them")
-      ->capture_default_str();
-  sub->add_option("--tail", command->tail, "barrier or none")->capture_default_str();
-  sub->add_option("--memory-limit", command->limits,
-                  "Bytes of a rank, or one number for each rank with commas between (default: the "
-                  "scenario's)");
-  sub->add_option("--seconds", command->seconds, "How long to search")->capture_default_str();
-  sub->add_option("--evaluations", command->evaluations,
-                  "How many orders to try, in place of a time: the answer then depends on this and "
-                  "the seed alone");
-  sub->add_option("--seed", command->seed, "Of the random choices")->capture_default_str();
-  sub->add_option("--threads", command->threads, "Default: one for each core");
+  command->flags.AddTo(*sub,
+                       "Bytes of a rank, or one number for each rank with commas between (default: "
+                       "the scenario's)",
+                       "How long to search");
   sub->add_option("--export", command->csv, "Write the order found as a PyTorch CSV to FILE");
   sub->add_option("--export-comms", command->comms_csv,
                   "The same with sends and receives, placed so that nothing can deadlock");

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
+#include "cli/exact_apart.h"
 #include "sim/analysis/check_schedule.h"
 #include "sim/search/zb_heuristic.h"
 #include "sim/search/zb_v_heuristic.h"
@@ -34,6 +36,50 @@ Costs WithoutSums(const Costs& costs) {
   Costs::Common common = costs.common();
   common.gradients = {};
   return Costs(costs.num_stages(), costs.num_micro_batches(), std::move(table), common);
+}
+
+// F, B and W of each stage and micro-batch. Of problems with more of them hardly any is proved
+// within seconds.
+constexpr int64_t kMostOpsToProve = 200;
+// What the search of such a problem gets of the time; it seldom finds better later.
+constexpr double kSearchShare = 0.2;
+
+// A budget by count is to give the same answer everywhere, and how far the solver comes in a time
+// is another on each machine.
+bool MayBeProved(const SearchProblem& problem, const SearchOptions& options) {
+  const int64_t ops = int64_t{3} * problem.placement.num_stages() * problem.micro_batches();
+  return ExactIsAvailable() && options.evaluations == 0 && problem.objective != Objective::kStep &&
+         ops <= kMostOpsToProve;
+}
+
+// Where the search does not reach the bound, the integer program may raise the bound to what was
+// found, or find better.
+void Prove(const SearchProblem& problem, double seconds, const std::atomic<bool>* stop,
+           Found* found) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::optional<ExactAnswer> exact =
+      SolveExactlyApart(problem, seconds, found->answer.orders, stop);
+  found->answer.seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  if (!exact) return;
+  if (exact->value < found->answer.value) {
+    found->answer.value = exact->value;
+    found->answer.orders = std::move(exact->orders);
+  }
+  found->certificate = Certify(exact->bound, found->answer.value);
+}
+
+Found SearchAndProve(const SearchProblem& problem, const Bound& bound, SearchOptions options) {
+  const double seconds = options.seconds;
+  const bool may_be_proved = MayBeProved(problem, options);
+  if (may_be_proved) options.seconds *= kSearchShare;
+  Found found{.placement = problem.placement, .answer = Search(problem, options)};
+  found.certificate = Certify(bound, found.answer.value);
+  const bool stopped = options.stop != nullptr && options.stop->load();
+  if (may_be_proved && !stopped && !found.certificate.proved_optimal) {
+    Prove(problem, seconds - found.answer.seconds, options.stop, &found);
+  }
+  return found;
 }
 
 std::string NameOf(const Placement& placement) {
@@ -129,8 +175,7 @@ FoundInAll SearchPlacements(const Scenario& scenario, const std::vector<Placemen
           options.observer((static_cast<double>(i) + std::min(1.0, done)) / share, best);
         };
       }
-      Found here{.placement = placements[i], .answer = Search(made.problem, one)};
-      here.certificate = Certify(bound, here.answer.value);
+      Found here = SearchAndProve(made.problem, bound, one);
       const bool better = found.all.empty() || here.answer.value < found.best.answer.value;
       if (better) found.best = here;
       found.all.push_back(std::move(here));

@@ -38,8 +38,12 @@ struct Found {
 };
 
 // The best of all placements: each is searched, with an equal share of the budget. Of placements
-// that the scenario has no costs for, or whose limits hold nothing, `passed_over` says why. Throws
-// InputError where none is left.
+// that the scenario has no costs for, or whose limits hold nothing, `passed_over` says why.
+//
+// With a budget of time, a small problem whose bound is not reached after a fifth of it is handed
+// to the exact solver, if there is one. No other thread of this process may run meanwhile.
+//
+// Throws InputError where no placement is left.
 struct FoundInAll {
   Found best{};
   std::vector<Found> all{};

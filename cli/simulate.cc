@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "cli/certify.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/output.h"
@@ -49,7 +50,8 @@ struct SimulateCommand {
       without_judging.pack_html = false;
       return is_reference ? Result{} : Play(loaded, NamedSchedule("1f1b"), without_judging).result;
     });
-    Played played = Play(loaded, choice, options);
+    SpanCertifier certifier(loaded);
+    Played played = Play(loaded, choice, options, &certifier);
     if (played.error) throw *played.error;
     Comparison comparison = DescribeScenario(loaded, options);
     comparison.results.push_back(played.result);

@@ -21,7 +21,7 @@ void AddLine(std::string_view what, std::string_view text, std::string& out) {
   out += PadRight(what, kIndent) + std::string(gap) + Wrap(text, kIndent) + '\n';
 }
 
-std::string Placement(const Result& r) {
+std::string PlacementWords(const Result& r) {
   if (r.placement.empty()) return "";
   return fmt::format(" ({} placement, {} stage{} a rank)", r.placement, r.stages_per_rank,
                      r.stages_per_rank == 1 ? "" : "s");
@@ -57,6 +57,17 @@ TimeNs TailOf(const Summary& s) {
   return tail;
 }
 
+// What any order of the placement could reach at best.
+std::string CertificateWords(const Result& r) {
+  if (!r.certificate) return "lower bound: none, " + r.certificate_note;
+  const Certificate& c = *r.certificate;
+  if (c.proved_optimal) {
+    return fmt::format("proved optimal for this placement and limit: {}", c.bound.reason);
+  }
+  return fmt::format("lower bound {} ({}): at most {} % above the best", FormatTime(c.lower_bound),
+                     c.bound.reason, GapNumber(c));
+}
+
 void AddTimes(const Result& r, const Comparison& comparison, std::string& out) {
   const Summary& s = *r.summary;
   std::string step = FormatTime(s.step);
@@ -68,6 +79,7 @@ void AddTimes(const Result& r, const Comparison& comparison, std::string& out) {
   if (makespan) *makespan += TailOf(s);
   AddLine("makespan", Beside(s.makespan, makespan), out);
   AddLine("longest rank span", Beside(s.max_rank_span, r.closed_form.max_rank_span), out);
+  if (r.certificate || !r.certificate_note.empty()) AddLine("", CertificateWords(r), out);
   if (r.rejection) {
     AddLine("period, none rejected", FormatTime(s.period), out);
     AddLine("period, one rejected", FormatTime(r.rejection->period), out);
@@ -170,7 +182,7 @@ std::string RankTable(const Summary& s) {
 
 std::string DescribeResult(const Result& r, const Comparison& comparison) {
   std::string out =
-      Wrap(fmt::format("{}{} on {}: {} ranks, {} micro-batches{}{}", r.schedule, Placement(r),
+      Wrap(fmt::format("{}{} on {}: {} ranks, {} micro-batches{}{}", r.schedule, PlacementWords(r),
                        comparison.scenario, comparison.ranks, comparison.micro_batches,
                        comparison.posting.empty() ? "" : ", ", Choices(comparison)),
            0) +

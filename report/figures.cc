@@ -1,5 +1,7 @@
 #include "report/figures.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
 
 namespace spiritlevel {
@@ -53,6 +55,11 @@ double StallShare(const Summary& summary, StallCategory category) {
   if (summary.makespan == 0) return 0;
   return static_cast<double>(SumOfStalls(summary, category)) /
          (static_cast<double>(summary.makespan) * static_cast<double>(Ranks(summary)));
+}
+
+std::string GapNumber(const Certificate& certificate) {
+  const double percent = 100 * certificate.gap;
+  return percent < 9.995 ? fmt::format("{:.2f}", percent) : fmt::format("{:.1f}", percent);
 }
 
 std::string Words(StallCategory category) {

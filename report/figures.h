@@ -28,6 +28,9 @@ TimeNs MeanBusy(const Summary& summary);                             // a rank
 // Share of ranks x makespan; over all categories they sum to the bubble fraction.
 double StallShare(const Summary& summary, StallCategory category);
 
+// "0.04", "24.3": percent, never fewer than two digits that count.
+std::string GapNumber(const Certificate& certificate);
+
 // How to call it where it is read alone: "dependency"; "the tail (step, barrier, sums of
 // gradients)" for what its name alone would blame on the optimizer.
 std::string Words(StallCategory category);

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "report/certificate_json.h"
 #include "report/grid.h"
 #include "report/text.h"
 
@@ -30,8 +31,8 @@ class Plot {
       : frontier_(frontier), columns_(std::clamp(width - kMargin - 2, 20, 120)) {
     left_ = frontier.points.front().limit;
     right_ = frontier.points.back().limit;
-    low_ = frontier.points.back().lower_bound;
-    high_ = frontier.points.front().value;
+    low_ = frontier.points.back().lower_bound();
+    high_ = frontier.points.front().value();
     for (const FrontierSchedule& s : frontier.schedules) {
       if (s.limit <= right_) high_ = std::max(high_, s.value);
     }
@@ -44,9 +45,9 @@ class Plot {
     for (int column = 0; column < columns_; ++column) {
       const Bytes limit = LimitAt(column);
       if (const TimeNs bound = frontier_.BoundAt(limit); bound > 0) Put(column, bound, '.');
-      if (const FrontierPoint* point = frontier_.At(limit)) Put(column, point->value, '-');
+      if (const FrontierPoint* point = frontier_.At(limit)) Put(column, point->value(), '-');
     }
-    for (const FrontierPoint& p : frontier_.points) Put(ColumnOf(p.limit), p.value, '*');
+    for (const FrontierPoint& p : frontier_.points) Put(ColumnOf(p.limit), p.value(), '*');
     std::string legend;
     char letter = 'a';
     for (const FrontierSchedule& s : frontier_.schedules) {
@@ -115,10 +116,10 @@ std::string PointsTable(const Frontier& frontier) {
   Grid::Column placement{.name = "placement", .left = true, .cells = {}};
   for (const FrontierPoint& p : frontier.points) {
     limit.cells.push_back(FormatMemory(p.limit));
-    value.cells.push_back(FormatTime(p.value));
-    bound.cells.push_back(FormatTime(p.lower_bound));
-    gap.cells.push_back(fmt::format("{:.2f}", 100 * p.gap));
-    proved.cells.push_back(p.proved_optimal ? "yes" : "");
+    value.cells.push_back(FormatTime(p.value()));
+    bound.cells.push_back(FormatTime(p.lower_bound()));
+    gap.cells.push_back(fmt::format("{:.2f}", 100 * p.certificate.gap));
+    proved.cells.push_back(p.certificate.proved_optimal ? "yes" : "");
     by.cells.push_back(p.found_by);
     placement.cells.push_back(p.placement);
   }
@@ -140,11 +141,12 @@ std::string SchedulesTable(const Frontier& frontier) {
     limit.cells.push_back(FormatMemory(s.limit));
     value.cells.push_back(FormatTime(s.value));
     const FrontierPoint* best = frontier.At(s.limit);
-    above.cells.push_back(best == nullptr || best->value == 0
-                              ? ""
-                              : fmt::format("{:.2f}", 100 * (static_cast<double>(s.value) /
-                                                                 static_cast<double>(best->value) -
-                                                             1)));
+    above.cells.push_back(
+        best == nullptr || best->value() == 0
+            ? ""
+            : fmt::format(
+                  "{:.2f}",
+                  100 * (static_cast<double>(s.value) / static_cast<double>(best->value()) - 1)));
   }
   Grid grid;
   for (Grid::Column* column : {&name, &limit, &value, &above}) grid.Add(std::move(*column));
@@ -165,7 +167,7 @@ TimeNs Frontier::BoundAt(Bytes limit) const {
   if (points.empty() || limit < points.front().limit) return 0;
   // What no order under a larger limit can do, none under this one can.
   for (const FrontierPoint& p : points) {
-    if (p.limit >= limit) return p.lower_bound;
+    if (p.limit >= limit) return p.lower_bound();
   }
   return bound_beyond;
 }
@@ -179,21 +181,22 @@ std::string FrontierAnswer(const Frontier& frontier) {
   const FrontierPoint& then = *frontier.At(from + frontier.more);
   std::string text =
       fmt::format("At {}{}, the best is {}", FormatMemory(from),
-                  at_home ? "" : ", the least that any order fits into", FormatTime(now.value));
-  if (now.value == frontier.bound_beyond) {
+                  at_home ? "" : ", the least that any order fits into", FormatTime(now.value()));
+  if (now.value() == frontier.bound_beyond) {
     if (last.limit < from) text += fmt::format("; {} are enough for it", FormatMemory(last.limit));
     return text + ", and no memory buys more.";
   }
-  text += fmt::format(". {} more buy {}", FormatMemory(frontier.more), Less(now.value, then.value));
-  text += now.value == then.value ? "." : fmt::format(": {}.", FormatTime(then.value));
+  text +=
+      fmt::format(". {} more buy {}", FormatMemory(frontier.more), Less(now.value(), then.value()));
+  text += now.value() == then.value() ? "." : fmt::format(": {}.", FormatTime(then.value()));
   const TimeNs bound = frontier.BoundAt(from + frontier.more);
-  if (bound < then.value && now.value > 0) {
-    text += fmt::format(" At most, they could buy {}.", Less(now.value, bound));
+  if (bound < then.value() && now.value() > 0) {
+    text += fmt::format(" At most, they could buy {}.", Less(now.value(), bound));
   }
   return text + fmt::format(" Beyond {} {}: {}.", FormatMemory(last.limit),
-                            last.value == frontier.bound_beyond ? "no memory buys more"
-                                                                : "nothing better was found",
-                            FormatTime(last.value));
+                            last.value() == frontier.bound_beyond ? "no memory buys more"
+                                                                  : "nothing better was found",
+                            FormatTime(last.value()));
 }
 
 std::string FrontierText(const Frontier& frontier, int width) {
@@ -220,17 +223,13 @@ std::string FrontierJson(const Frontier& frontier) {
   json["memory_limit_bytes"] = frontier.home ? Json(*frontier.home) : Json(nullptr);
   json["points"] = Json::array();
   for (const FrontierPoint& p : frontier.points) {
-    json["points"].push_back({{"limit_bytes", p.limit},
-                              {"limits_bytes", p.limits},
-                              {"value_ns", p.value},
-                              {"lower_bound_ns", p.lower_bound},
-                              {"lower_bound_reason", p.reason},
-                              {"gap", p.gap},
-                              {"proved_optimal", p.proved_optimal},
-                              {"found_by", p.found_by},
-                              {"placement", p.placement},
-                              {"stages_per_rank", p.stages_per_rank},
-                              {"needs_bytes", p.needs}});
+    Json point = {{"limit_bytes", p.limit}, {"limits_bytes", p.limits}, {"value_ns", p.value()}};
+    AddCertificate(p.certificate, &point);
+    point["found_by"] = p.found_by;
+    point["placement"] = p.placement;
+    point["stages_per_rank"] = p.stages_per_rank;
+    point["needs_bytes"] = p.needs;
+    json["points"].push_back(std::move(point));
   }
   json["schedules"] = Json::array();
   for (const FrontierSchedule& s : frontier.schedules) {

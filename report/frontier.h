@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "sim/search/bound.h"
 
 namespace spiritlevel {
 
@@ -14,17 +15,14 @@ namespace spiritlevel {
 struct FrontierPoint {
   Bytes limit = 0;            // of the rank with the largest
   std::vector<Bytes> limits;  // by rank
-  TimeNs value = 0;
-  TimeNs lower_bound = 0;  // no order of the placements looked at is below it
-  std::string reason{};    // of the bound
-  double gap = 0;          // (value - lower_bound) / lower_bound
-  bool proved_optimal = false;
-  std::string found_by{};  // the named schedule that does as well within this limit, or "search"
+  Certificate certificate{};  // its bound is below every order of the placements looked at
+  std::string found_by{};     // the named schedule that does as well within this limit, or "search"
   std::string placement{};
   int stages_per_rank = 1;
   Bytes needs = 0;  // the least limit that holds this order
 
-  friend bool operator==(const FrontierPoint&, const FrontierPoint&) = default;
+  TimeNs value() const { return certificate.value; }
+  TimeNs lower_bound() const { return certificate.lower_bound; }
 };
 
 struct FrontierSchedule {

@@ -111,8 +111,8 @@ class Chart {
         high_x_ = std::max(high_x_, at + 0.06 * width);
       }
     }
-    low_y_ = static_cast<double>(std::max<TimeNs>(1, last.lower_bound));
-    high_y_ = static_cast<double>(std::max<TimeNs>(1, first.value));
+    low_y_ = static_cast<double>(std::max<TimeNs>(1, last.lower_bound()));
+    high_y_ = static_cast<double>(std::max<TimeNs>(1, first.value()));
     for (const FrontierSchedule& s : frontier_.schedules) {
       if (static_cast<double>(s.limit) > high_x_) {
         ++beyond_;
@@ -170,8 +170,8 @@ class Chart {
   std::string CurvePath() const {
     std::string path;
     for (const FrontierPoint& p : frontier_.points) {
-      path += path.empty() ? fmt::format("M{:.1f} {:.1f}", X(p.limit), Y(p.value))
-                           : fmt::format("H{:.1f}V{:.1f}", X(p.limit), Y(p.value));
+      path += path.empty() ? fmt::format("M{:.1f} {:.1f}", X(p.limit), Y(p.value()))
+                           : fmt::format("H{:.1f}V{:.1f}", X(p.limit), Y(p.value()));
     }
     return path + fmt::format("H{}", kRight);
   }
@@ -181,9 +181,9 @@ class Chart {
     std::vector<std::pair<double, double>> corners;
     double until = X(frontier_.points.front().limit);
     for (const FrontierPoint& p : frontier_.points) {
-      corners.emplace_back(until, Y(p.lower_bound));
+      corners.emplace_back(until, Y(p.lower_bound()));
       until = X(p.limit);
-      corners.emplace_back(until, Y(p.lower_bound));
+      corners.emplace_back(until, Y(p.lower_bound()));
     }
     corners.emplace_back(until, Y(frontier_.bound_beyond));
     corners.emplace_back(kRight, Y(frontier_.bound_beyond));
@@ -221,17 +221,19 @@ class Chart {
   std::string Points() const {
     std::string out;
     for (const FrontierPoint& p : frontier_.points) {
-      const std::string title = fmt::format(
-          "{}: {} {}, {}; {} placement, {}", FormatMemory(p.limit), frontier_.objective,
-          FormatTime(p.value),
-          p.proved_optimal ? "proved optimal"
-                           : fmt::format("at most {:.2f} % above the best", 100 * p.gap),
-          p.placement, p.found_by);
+      const std::string title =
+          fmt::format("{}: {} {}, {}; {} placement, {}", FormatMemory(p.limit), frontier_.objective,
+                      FormatTime(p.value()),
+                      p.certificate.proved_optimal
+                          ? "proved optimal"
+                          : fmt::format("at most {:.2f} % above the best", 100 * p.certificate.gap),
+                      p.placement, p.found_by);
       out += fmt::format(
           "<g tabindex=\"0\" role=\"img\" aria-label=\"{2}\"><title>{2}</title>"
           "<circle class=\"ring\" cx=\"{0:.1f}\" cy=\"{1:.1f}\" r=\"10\"/>"
           "<circle class=\"point{3}\" cx=\"{0:.1f}\" cy=\"{1:.1f}\" r=\"4.5\"/></g>\n",
-          X(p.limit), Y(p.value), EscapeHtml(title), p.proved_optimal ? " proved" : "");
+          X(p.limit), Y(p.value()), EscapeHtml(title),
+          p.certificate.proved_optimal ? " proved" : "");
     }
     return out;
   }
@@ -248,12 +250,12 @@ class Chart {
     const std::vector<FrontierPoint>& points = frontier_.points;
     for (size_t i = 0; i < points.size(); ++i) {
       const double x = X(points[i].limit);
-      const double y = Y(points[i].value);
+      const double y = Y(points[i].value());
       const bool last = i + 1 == points.size();
       const double end = last ? kRight : X(points[i + 1].limit);
       taken_.push_back({x - 6, y - 6, x + 6, y + 6});
       taken_.push_back({x, y - 1, end, y + 1});
-      if (!last) taken_.push_back({end - 1, y, end + 1, Y(points[i + 1].value)});
+      if (!last) taken_.push_back({end - 1, y, end + 1, Y(points[i + 1].value())});
     }
     std::string out;
     for (const FrontierSchedule* s : shown) out += Mark(*s);
@@ -342,9 +344,9 @@ std::string PointsTable(const Frontier& frontier) {
     out += fmt::format(
         "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.2f} %</td><td class=\"l\">{}</td>"
         "<td class=\"l\">{}</td><td class=\"l\">{}</td><td class=\"l\">{}</td></tr>\n",
-        FormatMemory(p.limit), FormatTime(p.value), FormatTime(p.lower_bound), 100 * p.gap,
-        p.proved_optimal ? "yes" : "no", EscapeHtml(p.found_by), EscapeHtml(p.placement),
-        EscapeHtml(p.reason));
+        FormatMemory(p.limit), FormatTime(p.value()), FormatTime(p.lower_bound()),
+        100 * p.certificate.gap, p.certificate.proved_optimal ? "yes" : "no",
+        EscapeHtml(p.found_by), EscapeHtml(p.placement), EscapeHtml(p.certificate.bound.reason));
   }
   return out + "</tbody></table></div>\n";
 }

@@ -207,6 +207,9 @@ class Page {
            "the zero-bubble papers' number.</dd>\n"
            "<dt>bubble fraction</dt><dd>Idle share of ranks × makespan. The stalls sum to "
            "it.</dd>\n"
+           "<dt>gap</dt><dd>How far the longest rank span lies above a bound that no order of its "
+           "placement can be below, within the memory limit if there is one. Optimal: not at all, "
+           "which proves that no order there is faster.</dd>\n"
            "<dt>waiting for</dt><dd>Most stage activations on a rank that wait for B, and for W. "
            "Where a rank holds v stages each is 1/v as large.</dd>\n"
            "<dt>sent</dt><dd>Bytes between ranks in one iteration.</dd>\n</dl>\n</section>\n";

@@ -66,15 +66,16 @@ class Table {
     }
     std::string groups = "<thead>\n<tr><th scope=\"col\" rowspan=\"2\">schedule</th>";
     groups += Group("time", 2) + Group("bubble, %", 2);
+    groups += Group("gap", 1);
     if (!stalls_.empty()) groups += Group("stalls, % of ranks × makespan", stalls_.size());
     groups += Group("peak memory", 2) + Group("waiting for", 2) + Group("traffic", 1);
     groups += "<th scope=\"col\" rowspan=\"2\">fits</th></tr>\n<tr>";
     return groups + Column("step, " + steps_.unit()) + Column("speed-up") + Column("rate") +
-           Column("fraction") + stalls + Column(peaks_.unit()) + Column("rank") + Column("B") +
-           Column("W") + Column("sent, " + sent_.unit()) + "</tr>\n</thead>\n";
+           Column("fraction") + Column("%") + stalls + Column(peaks_.unit()) + Column("rank") +
+           Column("B") + Column("W") + Column("sent, " + sent_.unit()) + "</tr>\n</thead>\n";
   }
 
-  size_t num_columns() const { return 11 + stalls_.size(); }
+  size_t num_columns() const { return 12 + stalls_.size(); }
 
   std::string Row(const Result& result) {
     const bool advised = result.summary && !advised_.empty() && result.schedule == advised_;
@@ -101,6 +102,7 @@ class Table {
                       : "<td>–</td>";
     cells += Cell("bubble_rate", s.bubble_rate, PercentNumber(s.bubble_rate));
     cells += Cell("bubble_fraction", s.bubble_fraction, PercentNumber(s.bubble_fraction));
+    cells += Gap(result);
     for (const StallCategory c : stalls_) {
       cells += Cell(fmt::format("stalls_ns.{}", Name(c)), SumOfStalls(s, c),
                     PercentNumber(StallShare(s, c)));
@@ -113,6 +115,14 @@ class Table {
     const std::string_view fits = !result.valid ? "illegal" : result.fits ? "yes" : "no";
     const std::string_view kind = result.valid && result.fits ? "good" : "bad";
     return cells + fmt::format("<td class=\"{}\">{}{}</td>", kind, fits, Mark(result.reason));
+  }
+
+  std::string Gap(const Result& result) {
+    if (!result.certificate) return "<td>–" + Mark(result.certificate_note) + "</td>";
+    const Certificate& c = *result.certificate;
+    return Cell(
+        "gap", c.gap,
+        GapNumber(c) + (c.proved_optimal ? " <span class=\"badge good\">optimal</span>" : ""));
   }
 
   // Of a row that cannot run; a long one that several rows share is a footnote.

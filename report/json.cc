@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "report/advice.h"
+#include "report/certificate_json.h"
 #include "report/figures.h"
 
 namespace spiritlevel {
@@ -56,6 +57,9 @@ Json ResultOf(const Result& result, const Comparison& comparison) {
   Json json;
   json["schedule"] = result.schedule;
   AddNumbers(result.summary, json);
+  AddCertificate(result.certificate, &json);
+  json["certificate_note"] =
+      result.certificate_note.empty() ? Json(nullptr) : Json(result.certificate_note);
   json["rejection"] = RejectionOf(result.rejection);
   json["fits"] = result.summary.has_value() && result.fits;
   json["valid"] = Ran(result);

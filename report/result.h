@@ -8,6 +8,7 @@
 #include "report/provenance.h"
 #include "sim/analysis/summary.h"
 #include "sim/schedules/catalog.h"
+#include "sim/search/bound.h"
 
 namespace spiritlevel {
 
@@ -41,6 +42,9 @@ struct Result {
   bool recomputes_in_split = false;
   std::optional<Rejection> rejection{};
   ClosedForm closed_form{};  // where the stages are equal and it holds
+  // Of the largest rank span: no order of this placement under the memory limit is below the bound.
+  std::optional<Certificate> certificate{};
+  std::string certificate_note{};  // why there is none
 };
 
 struct Comparison {

@@ -131,6 +131,10 @@ class Table {
         [](const Result&, const Summary& s) { return PercentNumber(s.bubble_rate); });
     Add("bubble, %", "frac",
         [](const Result&, const Summary& s) { return PercentNumber(s.bubble_fraction); });
+    Add("gap", "%", [](const Result& r, const Summary&) -> std::string {
+      if (!r.certificate) return "-";
+      return r.certificate->proved_optimal ? "opt" : GapNumber(*r.certificate);
+    });
     for (const StallCategory category : shown_) {
       Add("stalls, %", std::string(ShortName(category)),
           [=](const Result&, const Summary& s) { return PercentNumber(StallShare(s, category)); });
@@ -200,6 +204,7 @@ class Table {
     add("bubble",
         "rate: (longest rank span - largest busy time) / longest rank span;\n"
         "frac: idle share of ranks x makespan, which the stalls add up to");
+    add("gap", GapLegend());
     add("stalls", StallLegend());
     add("peak", "memory of the fullest rank, and which rank that is");
     add("waiting",
@@ -210,6 +215,21 @@ class Table {
     if (!comparison_.memory_limit) add("fits", "no memory limit is given");
     if (!advice_.schedule.empty()) add("*", "advised");
     return legend;
+  }
+
+  std::string GapLegend() const {
+    std::string legend = fmt::format(
+        "how far the longest rank span lies above a bound that no order of its placement can be "
+        "below{}; opt: not at all, which proves it optimal",
+        comparison_.memory_limit ? " within the limit" : "");
+    std::vector<std::string> why;
+    for (const Result& r : comparison_.results) {
+      if (!r.summary || r.certificate || r.certificate_note.empty()) continue;
+      const auto known = std::find(why.begin(), why.end(), r.certificate_note);
+      if (known == why.end()) why.push_back(r.certificate_note);
+    }
+    if (why.empty()) return legend;
+    return legend + fmt::format("; -: no bound, since {}", fmt::join(why, "; or "));
   }
 
   std::string StallLegend() const {

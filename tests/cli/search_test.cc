@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/search/exact.h"
 #include "tests/cli/run_binary.h"
 
 namespace spiritlevel {
@@ -98,6 +99,40 @@ TEST_F(SearchCommand, WritesAnOrderThatCheckAcceptsAndThatPlaysAlike) {
   EXPECT_THAT(rows, AllOf(HasSubstr("0SEND_F0"), HasSubstr("1RECV_F0"), HasSubstr("REDUCE_GRAD")));
   const Outcome played = RunSpiritlevel({"simulate", scenario_, "--schedule-file", csv});
   EXPECT_EQ(played.status, 0) << played.err;
+}
+
+// 3 ranks, 5 micro-batches, room for two activations: the bound of docs/bounds.md falls short of
+// the best order, which the integer program proves within a fraction of a second.
+constexpr const char* kProvable =
+    "ranks: 3 micro_batches: 5 memory_limit_bytes: 2000 costs { uniform { forward_us: 70 "
+    "input_grad_us: 150 weight_grad_us: 80 transfer_us: 2 activation_bytes: 1000 "
+    "weight_state_bytes: 400 } }";
+
+TEST_F(SearchCommand, ProvesASmallProblemByTheIntegerProgram) {
+  if (!ExactIsAvailable()) GTEST_SKIP() << "built without CBC";
+  const std::string small = folder_.Write("small.textproto", kProvable);
+  const Outcome outcome = RunSpiritlevel({"search", small, "--seconds", "20", "--json", "-"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const json found = json::parse(outcome.out);
+  EXPECT_TRUE(found["proved_optimal"]);
+  EXPECT_EQ(found["lower_bound_reason"], "integer program");
+  EXPECT_EQ(found["lower_bound_ns"], found["value_ns"]);
+  // The row of the order found says the same, and no named schedule is below it.
+  EXPECT_EQ(found["results"][0]["lower_bound_reason"], "integer program");
+  EXPECT_TRUE(found["results"][0]["proved_optimal"]);
+  for (const json& r : found["results"]) {
+    const bool is_linear = r["schedule"] == "1f1b" || r["schedule"] == "zb-h1";
+    if (!is_linear || !r["fits"]) continue;
+    EXPECT_GE(r["max_rank_span_ns"], found["lower_bound_ns"]) << r["schedule"];
+  }
+}
+
+TEST_F(SearchCommand, WithABudgetByCountNothingHangsOnHowFarASolverComes) {
+  scenario_ = folder_.Write("small.textproto", kProvable);
+  const json found = Search({});
+  EXPECT_FALSE(found["proved_optimal"]);
+  EXPECT_NE(found["lower_bound_reason"], "integer program");
+  EXPECT_EQ(found["lower_bound_ns"], Search({})["lower_bound_ns"]);
 }
 
 TEST_F(SearchCommand, RefusesWhatMakesNoSense) {

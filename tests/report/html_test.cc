@@ -91,6 +91,19 @@ TEST(HtmlReport, CarriesTheNumbersOfTheJson) {
   }
 }
 
+TEST(HtmlReport, ShowsHowFarEachIsFromItsBoundOrWhyThereIsNone) {
+  PageForTest page = MakePage(UnevenScenario(), {"1f1b", "zb-h1", "zb-v"});
+  const Bound bound{.value = 10'000, .reason = "work of rank 0"};
+  page.comparison.results[0].certificate = Certify(bound, 12'500);
+  page.comparison.results[1].certificate = Certify(bound, 10'000);
+  page.comparison.results[2].certificate_note = "no bound is <of> this placement";
+  const std::string html = Render(page);
+  EXPECT_THAT(html, HasSubstr("<td data-key=\"gap\" data-value=\"0.25\">25.0</td>"));
+  EXPECT_THAT(html, HasSubstr("data-value=\"0\">0.00 <span class=\"badge good\">optimal</span>"));
+  EXPECT_THAT(html, HasSubstr("<td>–<sup>"));
+  EXPECT_THAT(html, HasSubstr("no bound is &lt;of&gt; this placement</li>"));
+}
+
 TEST(HtmlReport, HoldsThePackedRunsAsTheyAre) {
   const PageForTest page = MakePage(UnevenScenario(), {"1f1b", "zb-v"});
   const json data = DataOf(Render(page));

@@ -30,6 +30,11 @@ const std::vector<std::string> kResultKeys = {"schedule",
                                               "peak_waiting_w",
                                               "pp_bytes",
                                               "parameter_copies",
+                                              "lower_bound_ns",
+                                              "lower_bound_reason",
+                                              "gap",
+                                              "proved_optimal",
+                                              "certificate_note",
                                               "rejection",
                                               "fits",
                                               "valid",
@@ -127,6 +132,22 @@ TEST(Json, KnownNumbersOfOneFOneB) {
   EXPECT_NEAR(r["bubble_rate"].get<double>(), 21.0 / 69, 1e-12);
   EXPECT_EQ(r["stalls_ns"]["dependency"], 8 * 21);
   EXPECT_EQ(r["speedup_over_1f1b"], 1.0);
+}
+
+TEST(Json, ACertificateIsToldOrWhyThereIsNone) {
+  Comparison comparison = Compare(Scenario(), {"1f1b", "zb-h1"});
+  comparison.results[0].certificate = Certify(Bound{.value = 100, .reason = "work of rank 0"}, 125);
+  comparison.results[1].certificate_note = "it does not fit the memory limit";
+  const Json results = Json::parse(ToJson(comparison))["results"];
+  EXPECT_EQ(results[0]["lower_bound_ns"], 100);
+  EXPECT_EQ(results[0]["lower_bound_reason"], "work of rank 0");
+  EXPECT_EQ(results[0]["gap"], 0.25);
+  EXPECT_EQ(results[0]["proved_optimal"], false);
+  EXPECT_TRUE(results[0]["certificate_note"].is_null());
+  for (const char* key : {"lower_bound_ns", "lower_bound_reason", "gap", "proved_optimal"}) {
+    EXPECT_TRUE(results[1][key].is_null()) << key;
+  }
+  EXPECT_EQ(results[1]["certificate_note"], "it does not fit the memory limit");
 }
 
 TEST(Json, ARejectionIsToldBesideThePeriods) {

@@ -65,6 +65,22 @@ TEST(DescribeResult, ComparesTheFormulaWithoutTheTail) {
   }
 }
 
+TEST(DescribeResult, SaysHowFarAboveItsBoundTheSpanIs) {
+  Comparison comparison =
+      Compare({.cost = {.forward = 1, .input_grad = 1, .weight_grad = 1}}, {"1f1b"});
+  Result& r = comparison.results[0];
+  r.certificate = Certify(Bound{.value = 60, .reason = "work of rank 0"}, 69);
+  EXPECT_THAT(DescribeResult(r, comparison),
+              HasSubstr("lower bound 60 ns (work of rank 0): at most 15.0 % above the best\n"));
+  r.certificate = Certify(Bound{.value = 69, .reason = "work of rank 0"}, 69);
+  EXPECT_THAT(DescribeResult(r, comparison),
+              HasSubstr("proved optimal for this placement and limit: work of rank 0\n"));
+  r.certificate.reset();
+  r.certificate_note = "each stage lies on two ranks";
+  EXPECT_THAT(DescribeResult(r, comparison),
+              HasSubstr("lower bound: none, each stage lies on two ranks\n"));
+}
+
 TEST(DescribeResult, ListsUpTo16RanksOneByOne) {
   const std::string text = Describe(Units(16, 32), "zb-h1");
   EXPECT_THAT(text, HasSubstr("\n15 "));

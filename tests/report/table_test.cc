@@ -41,6 +41,13 @@ std::string RowOf(const std::string& table, std::string_view schedule) {
   return "";
 }
 
+std::string OnOneLine(const std::string& text) {
+  std::istringstream words(text);
+  std::string line;
+  for (std::string word; words >> word;) line += word + " ";
+  return line;
+}
+
 TEST(CompareTable, HasARowForEverySchedule) {
   const std::string table = CompareTable(Compare(Gpt()));
   for (const ScheduleInfo& info : AllSchedules()) {
@@ -108,11 +115,31 @@ TEST(CompareTable, SharesTheReasonsOfRowsThatCannotRun) {
 
 TEST(CompareTable, ShowsTheNumbersOfARow) {
   const std::string row = RowOf(CompareTable(Compare(Gpt())), "1f1b");
-  // Step, speed-up, bubble rate and fraction, dependency and transfer stalls, peak and its rank,
-  // waiting for B and W, sent, copies, fits.
-  EXPECT_THAT(row, testing::MatchesRegex(
-                       "..1f1b +1\\.457 +1\\.00x +24\\.3 +24\\.3 +[0-9.]+ +[0-9.]+ +30\\.48 +0 +8 "
-                       "+1 +8\\.86 +1 +yes"));
+  // Step, speed-up, bubble rate and fraction, gap, dependency and transfer stalls, peak and its
+  // rank, waiting for B and W, sent, copies, fits.
+  EXPECT_THAT(row,
+              testing::MatchesRegex(
+                  "..1f1b +1\\.457 +1\\.00x +24\\.3 +24\\.3 +- +[0-9.]+ +[0-9.]+ +30\\.48 +0 +8 "
+                  "+1 +8\\.86 +1 +yes"));
+}
+
+TEST(CompareTable, ShowsHowFarEachIsFromItsBoundAndWhyThereIsNone) {
+  Comparison comparison = Compare(Gpt(), {"1f1b", "zb-h1", "zb-v", "gpipe", "dualpipe"});
+  const Bound bound{.value = 10'000, .reason = "work of rank 0"};
+  comparison.results[0].certificate = Certify(bound, 12'345);
+  comparison.results[1].certificate = Certify(bound, 10'000);
+  comparison.results[2].certificate = Certify(bound, 10'004);
+  comparison.results[3].certificate_note = "it does not fit the memory limit";
+  comparison.results[4].certificate_note = "F&B pairs take less time than bounds count";
+  const std::string table = CompareTable(comparison);
+  EXPECT_THAT(RowOf(table, "1f1b"), HasSubstr(" 23.4 "));  // 23.45 as doubles have it
+  EXPECT_THAT(RowOf(table, "zb-h1"), HasSubstr(" opt "));
+  EXPECT_THAT(RowOf(table, "zb-v"), HasSubstr(" 0.04 "));
+  EXPECT_THAT(RowOf(table, "gpipe"), HasSubstr(" - "));
+  EXPECT_THAT(OnOneLine(table),
+              HasSubstr("within the limit; opt: not at all, which proves it optimal; -: no "
+                        "bound, since it does not fit the memory limit; or F&B pairs take "
+                        "less time than bounds count stalls "));
 }
 
 TEST(CompareTable, SaysWhichFitAndMarksTheOneAdvised) {

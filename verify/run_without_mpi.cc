@@ -1,0 +1,17 @@
+#include "base/check.h"
+#include "verify/mpi_session.h"
+#include "verify/transports.h"
+
+namespace spiritlevel {
+
+bool HasMpi() { return false; }
+
+MpiSession::MpiSession() = default;
+MpiSession::~MpiSession() = default;
+
+RunReport RunMpi(const RunSetting&) {
+  throw InputError("this build is without MPI",
+                   "install libopenmpi-dev and build again, or run ranks as threads or processes");
+}
+
+}  // namespace spiritlevel
