@@ -9,8 +9,9 @@ BUILD_PACKAGES=(g++ cmake ninja-build libprotobuf-dev protobuf-compiler libboost
                 coinor-libcbc-dev)
 
 # What else the tests and benchmarks need; python3 sums up test results and is the benchmarks'
-# plain loop to compare with.
-TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev python3)
+# plain loop to compare with. With MPI the runtime's ranks may be on several hosts, which the program
+# by itself has no need of.
+TEST_PACKAGES=(libgtest-dev libgmock-dev libbenchmark-dev libopenmpi-dev openmpi-bin python3)
 # The report's page is tested in a real browser, which Debian has as a package (some 80 MB to fetch).
 # Ubuntu's is an empty one; there the test runs where a Chromium was installed by hand.
 if grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then TEST_PACKAGES+=(chromium); fi
