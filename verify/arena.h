@@ -28,14 +28,17 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // `count` of them, each made of nothing. Never destroyed.
+  // `count` of them, each made of nothing; bytes are zero as they come, and stay untouched. Never
+  // destroyed.
   template <class T>
   std::span<T> Array(size_t count) {
     static_assert(std::is_trivially_destructible_v<T>);
     used_ = (used_ + kCacheLine - 1) / kCacheLine * kCacheLine;
     SPIRITLEVEL_CHECK(used_ + count * sizeof(T) <= bytes_, "an arena is as large as it was asked");
     T* first = reinterpret_cast<T*>(begin_ + used_);
-    std::uninitialized_value_construct_n(first, count);
+    if constexpr (!std::is_same_v<T, std::byte>) {
+      std::uninitialized_value_construct_n(first, count);
+    }
     used_ += count * sizeof(T);
     return {first, count};
   }

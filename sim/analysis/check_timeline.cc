@@ -105,6 +105,7 @@ bool IsSane(const Event& e) {
 // What can be judged event by event is, at once; the rest is kept for Finish().
 struct TimelineChecker::State {
   std::optional<Bytes> limit;
+  std::vector<Bytes> limits;     // by rank, in place of the one for all
   std::vector<LaneState> lanes;  // by rank
   TimelineRecords records;
   TimelineRecords dropped;
@@ -115,6 +116,13 @@ struct TimelineChecker::State {
 
   State(std::optional<Bytes> memory_limit, LastTail last_tail)
       : limit(memory_limit), tails(last_tail), validations(last_tail) {}
+  State(std::vector<Bytes> by_rank, LastTail last_tail)
+      : limits(std::move(by_rank)), tails(last_tail), validations(last_tail) {}
+
+  std::optional<Bytes> LimitOf(int rank) const {
+    const auto i = static_cast<size_t>(rank);
+    return i < limits.size() ? limits[i] : limit;
+  }
 
   void Add(const Event& e) {
     if (!IsSane(e)) {
@@ -215,7 +223,8 @@ struct TimelineChecker::State {
     for (const MemoryByCategory* memory : {&e.before, &e.during, &e.after}) {
       if (AnyNegative(*memory)) AddNegative(e, *memory);
     }
-    if (limit && !lane.over_limit) CheckLimit(e, lane, during);
+    const std::optional<Bytes> of_rank = LimitOf(e.rank);
+    if (of_rank && !lane.over_limit) CheckLimit(e, lane, during, *of_rank);
   }
 
   static std::string BrokenChain(const Event& e, const LaneState& lane) {
@@ -235,11 +244,11 @@ struct TimelineChecker::State {
   }
 
   // Measured events may state only one of the totals, and an op may leave more than it held.
-  void CheckLimit(const Event& e, LaneState& lane, Bytes during) {
+  void CheckLimit(const Event& e, LaneState& lane, Bytes during, Bytes of_rank) {
     const Bytes before = Sum(e.before);
     const Bytes after = Sum(e.after);
     const Bytes most = std::max({e.live, during, before, after});
-    if (most <= *limit) return;
+    if (most <= of_rank) return;
     lane.over_limit = true;
     const MemoryByCategory& memory = most == after && after > during     ? e.after
                                      : most == before && before > during ? e.before
@@ -249,7 +258,7 @@ struct TimelineChecker::State {
       return fmt::format(
           "rank {}: {} brings live memory to {} ({} bytes), over the limit of {}; the largest part "
           "is {}, {}",
-          e.rank, NodeLabel::Of(e).Text(), FormatBytes(most), most, FormatBytes(*limit),
+          e.rank, NodeLabel::Of(e).Text(), FormatBytes(most), most, FormatBytes(of_rank),
           Phrase(category), FormatBytes(Of(memory, category)));
     });
   }
@@ -276,6 +285,8 @@ struct TimelineChecker::State {
 
 TimelineChecker::TimelineChecker(std::optional<Bytes> memory_limit, LastTail last_tail)
     : state_(std::make_unique<State>(memory_limit, last_tail)) {}
+TimelineChecker::TimelineChecker(std::vector<Bytes> limits, LastTail last_tail)
+    : state_(std::make_unique<State>(std::move(limits), last_tail)) {}
 TimelineChecker::~TimelineChecker() = default;
 TimelineChecker::TimelineChecker(TimelineChecker&&) noexcept = default;
 TimelineChecker& TimelineChecker::operator=(TimelineChecker&&) noexcept = default;

@@ -84,6 +84,8 @@ class TimelineChecker {
  public:
   explicit TimelineChecker(std::optional<Bytes> memory_limit,
                            LastTail last_tail = LastTail::kRequired);
+  // A limit for each rank.
+  explicit TimelineChecker(std::vector<Bytes> limits, LastTail last_tail = LastTail::kRequired);
   ~TimelineChecker();
   TimelineChecker(TimelineChecker&&) noexcept;
   TimelineChecker& operator=(TimelineChecker&&) noexcept;

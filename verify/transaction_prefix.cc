@@ -1,0 +1,64 @@
+#include "verify/transaction_prefix.h"
+
+#include <bit>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace spiritlevel {
+namespace {
+
+std::vector<size_t> BeginsOf(const std::vector<int>& counts) {
+  std::vector<size_t> begins{0};
+  for (const int count : counts) begins.push_back(begins.back() + static_cast<size_t>(count));
+  return begins;
+}
+
+constexpr size_t kSlack = 4096;
+
+}  // namespace
+
+void SquaredNorm::Add(double partial) {
+  sum += partial;
+  if (!std::isfinite(partial)) has_overflow = true;
+}
+
+PrefixTable::PrefixTable(const std::vector<int>& parameters_by_stage)
+    : begin_(BeginsOf(parameters_by_stage)),
+      arena_(kSlack + 2 * begin_.back() * sizeof(Cell), /*shared=*/true),
+      cells_(arena_.Array<Cell>(2 * begin_.back())) {}
+
+std::span<PrefixTable::Cell> PrefixTable::CellsOf(int64_t iteration) const {
+  return cells_.subspan(static_cast<size_t>(iteration % 2) * begin_.back(), begin_.back());
+}
+
+void PrefixTable::Publish(int64_t iteration, int stage, std::span<const double> partials) {
+  SPIRITLEVEL_CHECK(iteration >= 0 && stage >= 0 && stage < num_stages(), "of a stage");
+  const auto at = static_cast<size_t>(stage);
+  SPIRITLEVEL_CHECK(partials.size() == begin_[at + 1] - begin_[at], "of all its parameters");
+  const std::span<Cell> cells = CellsOf(iteration).subspan(begin_[at], partials.size());
+  for (size_t i = 0; i < partials.size(); ++i) {
+    const auto bits = std::bit_cast<uint64_t>(partials[i]);
+    SPIRITLEVEL_CHECK(cells[i].iteration.load(std::memory_order_acquire) != iteration ||
+                          cells[i].bits.load(std::memory_order_relaxed) == bits,
+                      "the copies of a stage have the same gradients");
+    cells[i].bits.store(bits, std::memory_order_relaxed);
+    cells[i].iteration.store(iteration, std::memory_order_release);
+  }
+}
+
+std::optional<SquaredNorm> PrefixTable::UpTo(int64_t iteration, int stage) const {
+  SquaredNorm norm;
+  const std::span<const Cell> cells = CellsOf(iteration);
+  for (size_t i = 0; i < begin_[static_cast<size_t>(stage) + 1]; ++i) {
+    if (cells[i].iteration.load(std::memory_order_acquire) != iteration) return std::nullopt;
+    norm.Add(std::bit_cast<double>(cells[i].bits.load(std::memory_order_relaxed)));
+  }
+  return norm;
+}
+
+void PrefixTable::Clear() {
+  for (Cell& cell : cells_) cell.iteration.store(kNever, std::memory_order_relaxed);
+}
+
+}  // namespace spiritlevel
