@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/searching.h"
@@ -58,9 +59,12 @@ Bound SpanCertifier::BoundOf(const Placement& placement) {
   }
   if (is_mine) {
     try {
-      const std::vector<Bytes> limits(static_cast<size_t>(placement.ranks),
-                                      scenario_.memory_limit.value_or(kNoLimit));
-      const ScenarioProblem made = ProblemOf(scenario_, placement, limits);
+      std::vector<Bytes> limits = limits_;
+      if (limits.empty()) {
+        limits.assign(static_cast<size_t>(placement.ranks),
+                      scenario_.memory_limit.value_or(kNoLimit));
+      }
+      const ScenarioProblem made = ProblemOf(scenario_, placement, std::move(limits));
       promise.set_value(LowerBound(made.problem));
     } catch (...) {
       promise.set_exception(std::current_exception());

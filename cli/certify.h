@@ -1,5 +1,5 @@
 // Certificates of schedules that nobody searched for: how far the largest rank span of a run lies
-// above the least that any order of its placement can have, under the scenario's memory limit.
+// above the least that any order of its placement can have, under the memory limits.
 //
 //   SpanCertifier certifier(scenario);
 //   certifier.Certify(schedule, options, result);
@@ -12,6 +12,8 @@
 #include <map>
 #include <mutex>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "cli/play.h"
 #include "report/result.h"
@@ -24,8 +26,9 @@ namespace spiritlevel {
 
 class SpanCertifier {
  public:
-  // `scenario` must outlive it.
-  explicit SpanCertifier(const Scenario& scenario) : scenario_(scenario) {}
+  // `scenario` must outlive it. `limits` are by rank; where there are none the scenario's holds.
+  explicit SpanCertifier(const Scenario& scenario, std::vector<Bytes> limits = {})
+      : scenario_(scenario), limits_(std::move(limits)) {}
 
   // `result` is a judged run of `schedule` with `options`. A bound above its span is our defect, an
   // InvariantError.
@@ -39,6 +42,7 @@ class SpanCertifier {
   Bound BoundOf(const Placement& placement);
 
   const Scenario& scenario_;
+  std::vector<Bytes> limits_;
   mutable std::mutex mutex_;  // guards `bounds_`, not the work on one of them
   std::map<Key, std::shared_future<Bound>> bounds_;
 };

@@ -18,5 +18,6 @@ void AddSchedules(CLI::App& app);
 void AddSearch(CLI::App& app);
 void AddGate(CLI::App& app);
 void AddFrontier(CLI::App& app);
+void AddVerify(CLI::App& app, const std::string& command_line);
 
 }  // namespace spiritlevel

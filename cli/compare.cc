@@ -2,6 +2,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "cli/commands.h"
@@ -21,6 +22,7 @@ struct CompareCommand {
   ScenarioOptions scenario;
   ScheduleFlags schedules;
   PlayFlags play;
+  MemoryLimitFlag limit;
   std::optional<std::string> json;
   std::optional<std::string> html;
   bool summary = false;
@@ -29,19 +31,21 @@ struct CompareCommand {
     PlayOptions options = play.Parse();
     options.pack_html = html.has_value();
     LoadedScenario from = scenario.Load();
-    const Scenario& loaded = from.scenario;
+    Scenario& loaded = from.scenario;
+    limit.Apply(html.has_value(), &loaded, &options);
     play.RefuseIdleOn(loaded);
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const std::vector<ScheduleChoice> choices = schedules.Load();
     const std::vector<std::string> inputs = InputFiles(from, schedules);
-    CheckOutputs({{"--json", json}, {"--html", html}}, inputs);
+    const std::vector<NamedOutput> outputs = {{"--json", json}, {"--html", html}};
+    CheckOutputs(outputs, inputs);
     // Asked for by itself, a schedule that cannot run is an error and not a row.
     if (choices.size() == 1) ThrowIfItCannotRun(loaded, choices[0], options);
     Compared compared = Compare(loaded, choices, options);
     Comparison& comparison = compared.comparison;
     comparison.provenance = WithSplits(std::move(from), comparison.results);
     // Printed first: where that fails, no file is left either.
-    if (json.value_or("") != "-") {
+    if (!TakesStandardOutput(outputs)) {
       Print(summary ? FiveLines(comparison) : CompareTable(comparison));
     }
     if (json) WriteOutput(*json, ToJson(comparison), inputs);
@@ -62,6 +66,7 @@ void AddCompare(CLI::App& app, const std::string& command_line) {
   command->schedules.AddTo(*sub, /*many=*/true);
   command->scenario.AddProfileTo(*sub);
   command->play.AddTo(*sub);
+  command->limit.AddTo(*sub);
   sub->add_option("--json", command->json, "Write the results as JSON to FILE (- for stdout)");
   sub->add_option("--html", command->html, "Write a report to look at, one file, to FILE");
   sub->add_flag("--summary", command->summary, "Print five lines in place of the table");

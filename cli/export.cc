@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "cli/commands.h"
+#include "cli/export_flags.h"
 #include "cli/options.h"
 #include "cli/output.h"
 #include "cli/profile.h"
@@ -18,6 +19,7 @@ namespace {
 struct ExportCommand {
   ScenarioOptions scenario;
   ScheduleFlags schedules;
+  CommsFlags comms;
   std::string format = "torch-csv";
   std::string output;
 
@@ -26,6 +28,7 @@ struct ExportCommand {
       throw InputError(fmt::format("--format: there is no format \"{}\"", format),
                        "there is torch-csv, torch-comms-csv");
     }
+    comms.RefuseIdle(WritesComms(), "add --format torch-comms-csv, or leave it out");
     const ScheduleChoice choice = schedules.LoadOne();
     // Most orders do not depend on what their passes cost.
     const bool hangs_on_costs = choice.info != nullptr && choice.info->hangs_on_costs();
@@ -36,11 +39,16 @@ struct ExportCommand {
     CheckOutputs({{"--output", output}}, inputs);
     const Schedule schedule = MakeNamed(loaded, choice);
     const std::string csv = AsCsv(choice, schedule);
-    if (output != "-") Print(DescribeTorchPlacement(schedule));
+    if (output != "-") {
+      Print(DescribeTorchPlacement(
+          schedule, WritesComms() ? TorchForm::kComputeComms : TorchForm::kComputeOnly));
+    }
     WriteOutput(output, csv, inputs);
   }
 
  private:
+  bool WritesComms() const { return format == "torch-comms-csv"; }
+
   LoadedScenario WithoutProfile() const {
     LoadedScenario loaded{.scenario = scenario.LoadWithoutProfile(), .provenance = {}};
     loaded.files = FilesOf(loaded.scenario, scenario.file);
@@ -54,7 +62,7 @@ struct ExportCommand {
 
   std::string AsCsv(const ScheduleChoice& choice, const Schedule& schedule) const {
     try {
-      return format == "torch-csv" ? ToTorchCsv(schedule) : ToTorchCommsCsv(schedule);
+      return WritesComms() ? ToTorchCommsCsv(schedule, comms.Options()) : ToTorchCsv(schedule);
     } catch (const InputError& error) {
       throw error.At(choice.name);
     }
@@ -73,6 +81,7 @@ void AddExport(CLI::App& app) {
                   "For PyTorch: torch-csv (compute only), or torch-comms-csv (sends and receives "
                   "included)")
       ->capture_default_str();
+  command->comms.AddTo(*sub);
   sub->add_option("-o,--output", command->output, "File to write (- for stdout)")->required();
   sub->callback([command] { command->Run(); });
 }

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,11 +8,13 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/parse_bytes.h"
 #include "cli/commands.h"
 #include "cli/frontier_walk.h"
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/output_list.h"
 #include "cli/search_flags.h"
 #include "cli/search_words.h"
 #include "report/frontier.h"
@@ -27,7 +28,7 @@ struct FrontierCommand {
   ScenarioOptions scenario;
   SearchFlags flags;
   int64_t points = 16;
-  std::optional<int64_t> more;
+  std::optional<std::string> more;
   std::optional<std::string> json;
   std::optional<std::string> html;
 
@@ -42,8 +43,7 @@ struct FrontierCommand {
     if (json.value_or("") != "-" && html.value_or("") != "-") {
       Print(FrontierText(frontier, OutputWidth()));
     }
-    if (json) WriteOutput(*json, FrontierJson(frontier), from.files);
-    if (html) WriteOutput(*html, FrontierPage(frontier), from.files);
+    WriteOutputs({{json, FrontierJson(frontier)}, {html, FrontierPage(frontier)}}, from.files);
   }
 
  private:
@@ -53,27 +53,34 @@ struct FrontierCommand {
       throw InputError(fmt::format("--points: {} is not between 2 and {}", points, kMostPoints),
                        "16 show most curves well");
     }
-    if (more && (*more < 1 || *more > kMaxBytes)) {
-      throw InputError(fmt::format("--more: {} is not between 1 and 2^50 bytes", *more),
-                       "leave it out for 8 GiB, or a quarter of what is looked at");
+  }
+
+  static Bytes More(const std::string& text) {
+    try {
+      return ParseBytes(text);
+    } catch (const InputError& error) {
+      throw error.At("--more");
     }
   }
 
   Frontier Find(const Scenario& loaded) const {
-    WalkOptions options{.placements = ParsePlacementWord(flags.placement, loaded),
-                        .objective = ParseObjectiveWord(flags.objective),
-                        .tail = ParseSearchTail(flags.tail),
-                        .points = static_cast<int>(points),
-                        .seconds = flags.seconds,
-                        .evaluations = flags.evaluations,
-                        .seed = flags.seed,
-                        .threads = flags.threads,
-                        .stop = &interrupted};
+    WalkOptions options{
+        .placements = ParsePlacementWord(flags.placement, loaded, scenario.stages_per_rank),
+        .objective = ParseObjectiveWord(flags.objective),
+        .tail = ParseSearchTail(flags.tail),
+        .points = static_cast<int>(points),
+        .seconds = flags.seconds,
+        .evaluations = flags.evaluations,
+        .seed = flags.seed,
+        .threads = flags.threads,
+        .stop = &interrupted};
     options.home = loaded.memory_limit;
-    options.more = more;
+    options.home_from = "memory_limit_bytes";
+    if (more) options.more = More(*more);
     if (!flags.limits.empty()) {
       const std::vector<Bytes> given = ParseMemoryLimits(flags.limits, loaded.ranks);
-      options.home = *std::max_element(given.begin(), given.end());
+      options.home = given.front();
+      options.home_from = "--memory-limit";
       if (given.size() > 1) options.ratio = given;
     }
     const OnInterrupt on_interrupt;
@@ -96,14 +103,18 @@ void AddFrontier(CLI::App& app) {
       "frontier", "What more memory buys: the least time for each limit, with a bound");
   command->scenario.AddTo(*sub);
   command->scenario.AddProfileTo(*sub);
-  command->flags.AddTo(
-      *sub,
-      "Bytes of a rank that there are now (default: the scenario's); or one number for each rank "
-      "with commas between, whose ratio beside static memory is then kept",
-      "How long to search, all limits together");
-  sub->add_option("--points", command->points, "How many limits to look at")->capture_default_str();
+  command->flags.AddTo(*sub,
+                       "Memory of a rank that there is now, as 16000 or 60GiB (default: the "
+                       "scenario's); or one for each rank "
+                       "with commas between, whose ratio beside static memory is then kept",
+                       "How long to search, all limits together");
+  sub->add_option("--points", command->points,
+                  "How many limits to search under; a row is where the time falls, at a named "
+                  "schedule between two of them, too")
+      ->capture_default_str();
   sub->add_option("--more", command->more,
-                  "Bytes: how much more the answer asks about (default: 8 GiB)");
+                  "How much more memory the answer asks about (default: 8 GiB, or the power of two "
+                  "above a quarter of the curve's range where that is less than 16 GiB)");
   sub->add_option("--json", command->json, "Write the curve as JSON to FILE (- for stdout)");
   sub->add_option("--html", command->html, "Write a page with a chart, one file, to FILE");
   sub->callback([command] { command->Run(); });

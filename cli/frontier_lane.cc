@@ -17,12 +17,6 @@ namespace {
 // More of one kind than anybody looks at one by one.
 constexpr int64_t kMostSteps = 4096;
 
-bool HasPairs(const Orders& orders) {
-  return std::any_of(orders.begin(), orders.end(), [](const std::vector<Op>& ops) {
-    return std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.overlaps_next; });
-  });
-}
-
 std::vector<Bytes> StaticsOf(const ScenarioProblem& made) {
   const int ranks = made.problem.placement.ranks;
   SearchProblem problem = made.problem;
@@ -45,6 +39,12 @@ FrontierLimits CheckedLimits(const ScenarioProblem& made, const std::vector<Byte
 }
 
 }  // namespace
+
+bool HasPairs(const Orders& orders) {
+  return std::any_of(orders.begin(), orders.end(), [](const std::vector<Op>& ops) {
+    return std::any_of(ops.begin(), ops.end(), [](const Op& op) { return op.overlaps_next; });
+  });
+}
 
 TimeNs ValueOf(const Evaluator::Result& result, Objective objective) {
   switch (objective) {
@@ -125,7 +125,7 @@ int64_t FrontierLane::SearchUnder(Bytes limit, SearchOptions options) {
   SearchProblem problem = made_.problem;
   problem.limits = limits_.Of(limit);
   options.lower_bound = BoundUnder(limit).value;
-  options.seeds = SeedsFor(scenario_, problem);
+  options.seeds = SeedsFor(scenario_, problem, {.asked = options.stop});
   // Two ops that overlap take less than bounds count for them, and no search makes such pairs.
   std::erase_if(options.seeds, HasPairs);
   for (const Orders& seed : options.seeds) Keep(seed);

@@ -15,6 +15,8 @@
 
 namespace spiritlevel {
 
+bool HasPairs(const Orders& orders);  // ops that overlap the next
+
 TimeNs ValueOf(const Evaluator::Result& result, Objective objective);
 
 // One number for the limits of all ranks. Without a ratio it is the limit of each; with one, of the
@@ -53,6 +55,7 @@ class FrontierLane {
 
   const Placement& placement() const { return made_.problem.placement; }
   Bytes least() const { return least_; }  // feasible
+  Bytes LeastOf(int rank) const { return least_of_rank_[static_cast<size_t>(rank)]; }
   const FrontierLimits& limits() const { return limits_; }
   const Bound& BoundUnder(Bytes limit);  // worked out once
 

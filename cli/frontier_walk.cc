@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <optional>
-
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -84,12 +85,38 @@ class Walk {
 
   // What the answer is about.
   void SearchAtHome(Bytes least) {
-    out_.home = options_.home;
+    TellOfHome();
     out_.more = options_.more.value_or(DefaultMore());
-    const Bytes from = std::max(least, options_.home.value_or(least));
+    const Bytes from = std::max(least, out_.home.value_or(least));
     for (const Bytes limit : {from, from + out_.more}) {
       const bool known = std::binary_search(limits_.begin(), limits_.end(), limit);
       if (!known && limit < limits_.back() && !Stopped()) Look(limit, least);
+    }
+  }
+
+  // A limit that holds nothing is answered with the least that holds something, and said to be so.
+  void TellOfHome() {
+    out_.home = options_.home;
+    if (!options_.ratio.empty()) {
+      const int most = lanes_.front().limits().most();
+      out_.home = options_.ratio[static_cast<size_t>(most)];
+    }
+    if (!out_.home) return;
+    const auto lowest = std::min_element(
+        lanes_.begin(), lanes_.end(),
+        [](const FrontierLane& a, const FrontierLane& b) { return a.least() < b.least(); });
+    if (lowest->least() <= *out_.home) return;
+    for (int rank = 0; rank < lowest->placement().ranks; ++rank) {
+      const bool own = !options_.ratio.empty();
+      const Bytes has = own ? options_.ratio[static_cast<size_t>(rank)] : *out_.home;
+      const Bytes needs = lowest->LeastOf(rank);
+      if (has >= needs) continue;
+      out_.home_refusal =
+          own ? fmt::format("{}: no order fits: rank {} has {} bytes and needs at least {}",
+                            options_.home_from, rank, has, needs)
+              : fmt::format("{}: no order fits into {} bytes: rank {} needs at least {}",
+                            options_.home_from, has, rank, needs);
+      return;
     }
   }
 
@@ -240,79 +267,98 @@ class Walk {
 
   void AddSchedule(const ScheduleInfo& info, const Schedule& schedule) {
     const std::optional<Placement> placement = PlacementOf(schedule);
+    const auto looked_at = [&](const FrontierLane& lane) { return lane.placement() == placement; };
+    FrontierCover cover = FrontierCover::kCovered;
+    if (HasPairs(schedule.ToOrders())) {
+      cover = FrontierCover::kPairs;
+    } else if (std::none_of(lanes_.begin(), lanes_.end(), looked_at)) {
+      cover = FrontierCover::kOtherPlacement;
+    }
     const Costs costs =
         placement ? *ProblemOf(scenario_, *placement, {}).costs : CostsFor(scenario_, schedule);
     // Sums of gradients stand behind all ops; with them the evaluator cannot tell.
     if (!costs.common().gradients.empty()) return;
     Evaluator evaluator(costs);
     const Evaluator::Result& r = evaluator.Evaluate(schedule, options_.tail, kPeriodIterations);
-    out_.schedules.push_back({.name = std::string(info.name),
-                              .limit = lanes_.front().limits().Holding(r.peak_bytes),
-                              .value = ValueOf(r, options_.objective),
-                              .placement = std::string(info.placement)});
+    out_.schedules.push_back(
+        {.name = std::string(info.name),
+         .limit = lanes_.front().limits().Holding(r.peak_bytes),
+         .value = ValueOf(r, options_.objective),
+         .placement = placement ? Words(*placement) : std::string(info.placement),
+         .cover = cover});
   }
 
   std::string FoundBy(const FrontierPoint& point) const {
     for (const FrontierSchedule& s : out_.schedules) {
-      if (s.limit <= point.limit && s.value == point.value()) return s.name;
+      const bool is_its_like = s.covered() && s.placement == point.placement;
+      if (is_its_like && s.limit <= point.limit && s.value == point.value()) return s.name;
     }
     return "search";
   }
 
-  // Orders that fit between two limits and are clearly better than the left one's: the curve falls
-  // where they begin to fit, so that no named schedule of its placements lies far below it.
-  void AddStepsBetween() {
+  // Where the curve falls: what the best order under each limit looked at needs. An order known
+  // from elsewhere that is clearly better than the step before it is one, too, so that no named
+  // schedule of the placements lies far below the curve.
+  std::map<Bytes, const KnownOrder*> Steps() const {
     constexpr double kClearly = 0.995;
-    std::vector<std::pair<Bytes, TimeNs>> steps;
+    std::set<Bytes> searched;
+    for (const Bytes limit : limits_) searched.insert(Best(limit).second->needs);
+    searched.insert(MostUseful());
+    std::vector<const KnownOrder*> known;
     for (const FrontierLane& lane : lanes_) {
-      for (const KnownOrder& k : lane.known()) steps.emplace_back(k.needs, k.value);
+      for (const KnownOrder& k : lane.known()) known.push_back(&k);
     }
-    std::sort(steps.begin(), steps.end());
-    for (const auto& [needs, value] : steps) {
-      const auto next = std::upper_bound(limits_.begin(), limits_.end(), needs);
-      if (next == limits_.begin() || next == limits_.end()) continue;
-      const auto left = static_cast<double>(BestValue(*std::prev(next)));
-      if (static_cast<double>(value) < kClearly * left) limits_.insert(next, needs);
+    std::sort(known.begin(), known.end(), [](const KnownOrder* a, const KnownOrder* b) {
+      return std::pair(a->needs, a->value) < std::pair(b->needs, b->value);
+    });
+    std::map<Bytes, const KnownOrder*> steps;
+    for (const KnownOrder* k : known) {
+      if (!steps.empty()) {
+        const TimeNs last = steps.rbegin()->second->value;
+        const bool clear = static_cast<double>(k->value) < kClearly * static_cast<double>(last);
+        if (k->value >= last || !(clear || searched.contains(k->needs))) continue;
+      }
+      steps.emplace(k->needs, k);
     }
+    return steps;
   }
 
   void Finish() {
-    const TimeNs last_value = BestValue(kNoLimit);
-    out_.bound_beyond = BoundAt(kNoLimit).value;
-    // What was found under one limit may need less than the next asks for.
-    if (const Bytes useful = MostUseful(); useful < limits_.back()) {
-      std::erase_if(limits_, [&](Bytes limit) { return limit >= useful; });
-      limits_.push_back(useful);
-    }
-    AddStepsBetween();
-    for (const Bytes limit : limits_) {
-      const auto [lane, known] = Best(limit);
+    const std::map<Bytes, const KnownOrder*> steps = Steps();
+    const std::map<Bytes, Bound> bounds = BoundsOf(steps);
+    for (const FrontierLane& lane : lanes_) out_.placements.push_back(Words(lane.placement()));
+    for (const auto& [limit, known] : steps) {
+      const FrontierLane* lane = Best(limit).first;
       FrontierPoint point{.limit = limit,
                           .limits = lane->limits().Of(limit),
-                          .certificate = Certify(BoundAt(limit), known->value),
+                          .certificate = Certify(bounds.at(limit), known->value),
                           .placement = Words(lane->placement()),
-                          .stages_per_rank = lane->placement().stages_per_rank,
-                          .needs = known->needs};
+                          .stages_per_rank = lane->placement().stages_per_rank};
       point.found_by = FoundBy(point);
       out_.points.push_back(std::move(point));
-      if (known->value == last_value) break;
     }
-    RaiseBounds();
+    for (const auto& [limit, bound] : bounds) out_.bounds.push_back({limit, bound.value});
     out_.interrupted = Stopped();
     out_.seconds = SecondsSpent();
   }
 
-  // What no order can do with more memory, none can with less.
-  void RaiseBounds() {
-    Bound later{.value = out_.bound_beyond};
-    for (size_t i = out_.points.size(); i-- > 0;) {
-      Certificate& c = out_.points[i].certificate;
-      if (later.value > c.lower_bound) {
-        if (later.reason.empty()) later.reason = c.bound.reason;
-        c = Certify(later, c.value);
-      }
-      later = c.bound;
+  // At the steps and the limits looked at. What no order can do with more memory, none can with
+  // less.
+  std::map<Bytes, Bound> BoundsOf(const std::map<Bytes, const KnownOrder*>& steps) {
+    std::map<Bytes, Bound> bounds;
+    for (const auto& [limit, known] : steps) bounds.emplace(limit, BoundAt(limit));
+    const Bytes last = steps.rbegin()->first;
+    for (const Bytes limit : limits_) {
+      if (limit < last) bounds.emplace(limit, BoundAt(limit));
     }
+    Bound later = BoundAt(kNoLimit);
+    out_.bound_beyond = later.value;
+    for (auto at = bounds.rbegin(); at != bounds.rend(); ++at) {
+      Bound& bound = at->second;
+      if (later.value > bound.value) bound = later;
+      later = bound;
+    }
+    return bounds;
   }
 
   const Scenario& scenario_;

@@ -13,8 +13,10 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/gate_profile.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/output_list.h"
 #include "cli/profile.h"
 #include "report/figures.h"
 #include "report/gate.h"
@@ -49,14 +51,14 @@ struct GateCommand {
   PlayFlags play;
   std::string baseline;
   std::vector<std::string> tolerances;
+  std::vector<std::string> metrics;
   bool update = false;
   std::optional<std::string> markdown;
   std::optional<std::string> junit;
   std::optional<std::string> json;
 
   void Run() const {
-    GateTolerances allowed;
-    for (const std::string& text : tolerances) allowed.Set(text);
+    const GateRules rules = Rules();
     const std::vector<ScheduleChoice> choices = Choices();
     // Before anything is played, which may take a while.
     std::vector<std::string> inputs = InputFilesOfAll();
@@ -66,17 +68,27 @@ struct GateCommand {
     const std::optional<GateRecord> before = ReadBaseline();
     const GateRecord now = PlayAll(choices);
     const bool comparable = before && IsComparable(*before, now, choices);
-    const GateVerdict verdict = JudgeGate(comparable ? *before : now, now, allowed);
-    Tell(verdict, allowed, comparable);
-    if (update) {
-      WriteOutput(baseline, ToJson(now), InputFilesOfAll());
-      Warn("wrote " + baseline + "\n");
-    } else if (!verdict.passes()) {
-      throw CLI::RuntimeError(1);
-    }
+    const GateVerdict verdict = JudgeGate(comparable ? *before : now, now, rules);
+    Tell(verdict, comparable);
+    // The baseline last: where a report cannot be written, it stays as it was.
+    std::vector<OutputText> outputs = {{markdown, GateMarkdown(verdict)},
+                                       {junit, GateJUnit(verdict)},
+                                       {json, GateJson(verdict, rules)}};
+    if (update) outputs.push_back({baseline, ToJson(now)});
+    WriteOutputs(outputs, InputFilesOfAll());
+    if (update) Warn("wrote " + baseline + "\n");
+    if (!update && !verdict.passes()) throw CLI::RuntimeError(1);
   }
 
  private:
+  GateRules Rules() const {
+    GateRules rules;
+    for (const std::string& metric : metrics) rules.Watch(metric);
+    for (const std::string& text : tolerances) rules.Tolerate(text);
+    rules.RefuseIdle();
+    return rules;
+  }
+
   std::vector<ScheduleChoice> Choices() const {
     std::vector<ScheduleChoice> choices = schedules.Load();
     std::set<std::string> names;
@@ -148,6 +160,7 @@ struct GateCommand {
                               const PlayOptions& options) {
     GateScenario out{
         .name = scenario.name, .ranks = scenario.ranks, .micro_batches = scenario.micro_batches};
+    if (scenario.model) out.profile = ProfileDigest(*scenario.model->profile);
     const Compared compared = Compare(scenario, choices, options);
     for (const Result& result : compared.comparison.results) out.entries.push_back(EntryOf(result));
     return out;
@@ -179,24 +192,31 @@ struct GateCommand {
     return files;
   }
 
-  void Tell(const GateVerdict& verdict, const GateTolerances& allowed, bool comparable) const {
+  void Tell(const GateVerdict& verdict, bool comparable) const {
     const bool to_stdout =
         markdown.value_or("") == "-" || junit.value_or("") == "-" || json.value_or("") == "-";
-    if (!comparable) {
-      if (!to_stdout) {
-        Print(fmt::format("a new baseline: {} results, nothing to compare with\n",
-                          verdict.rows.size()));
-      }
-    } else if (!to_stdout) {
-      Print(GateText(verdict));
-    }
-    std::vector<std::string> inputs = InputFilesOfAll();
-    inputs.push_back(baseline);
-    if (markdown) WriteOutput(*markdown, GateMarkdown(verdict), inputs);
-    if (junit) WriteOutput(*junit, GateJUnit(verdict), inputs);
-    if (json) WriteOutput(*json, GateJson(verdict, allowed), inputs);
+    if (to_stdout) return;
+    Print(comparable ? GateText(verdict)
+                     : fmt::format("a new baseline: {} results, nothing to compare with\n",
+                                   verdict.rows.size()));
   }
 };
+
+constexpr const char* kMetrics =
+    "makespan_ns, step_ns, bubble_rate, peak_bytes, exposed_communication_ns, certificate_gap";
+
+// Options that may be given several times take one value each: what follows is a scenario.
+void AddRules(CLI::App& sub, GateCommand& command) {
+  sub.add_option("--metric", command.metrics,
+                 fmt::format("METRIC, several times: compare this one alone (default: all). "
+                             "Metrics: {}",
+                             kMetrics))
+      ->allow_extra_args(false);
+  sub.add_option("--tolerance", command.tolerances,
+                 "METRIC=PERCENT, several times: how much worse may pass (default: 0); of "
+                 "bubble_rate and certificate_gap in percentage points")
+      ->allow_extra_args(false);
+}
 
 void AddReports(CLI::App& sub, GateCommand& command) {
   sub.add_option("--markdown", command.markdown,
@@ -214,11 +234,11 @@ void AddGate(CLI::App& app) {
   sub->add_option("SCENARIO", command->scenarios, "Scenario files")->required();
   sub->add_option("--baseline", command->baseline, "The JSON file to compare with")->required();
   sub->add_flag("--update", command->update, "Write the baseline anew from what is played now");
-  sub->add_option("--tolerance", command->tolerances,
-                  "METRIC=PERCENT, several times: how much worse may pass (default: 0). Metrics: "
-                  "makespan_ns, step_ns, bubble_rate and certificate_gap (in percentage points), "
-                  "peak_bytes, exposed_communication_ns");
+  AddRules(*sub, *command);
   command->schedules.AddTo(*sub, /*many=*/true);
+  for (const char* flag : {"--schedule", "--schedule-file"}) {
+    sub->get_option(flag)->allow_extra_args(false);
+  }
   sub->add_option("--group", command->shared.group,
                   "Group size of the interleaved forms (default: PyTorch's)");
   sub->add_option("--stages-per-rank", command->shared.stages_per_rank,

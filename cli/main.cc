@@ -132,6 +132,7 @@ int Run(int argc, char** argv) {
   spiritlevel::AddSearch(app);
   spiritlevel::AddGate(app);
   spiritlevel::AddFrontier(app);
+  spiritlevel::AddVerify(app, command_line);
   RefuseUnknownCommand(app, argc, argv);
   try {
     app.parse(argc, argv);

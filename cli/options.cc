@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "cli/profile.h"
+#include "cli/search_words.h"
 #include "sim/schedules/catalog.h"
 
 namespace spiritlevel {
@@ -173,11 +174,29 @@ void PlayFlags::RefuseIdleOn(const Scenario& scenario) const {
                    "give it data_parallel (of a model) or reduction_us, or leave the flag out");
 }
 
+void MemoryLimitFlag::AddTo(CLI::App& command) {
+  command.add_option("--memory-limit", text,
+                     "What a rank may hold (60GiB, 8e9), or one size for each rank with commas "
+                     "between (default: the scenario's)");
+}
+
+void MemoryLimitFlag::Apply(bool writes_page, Scenario* scenario, PlayOptions* options) const {
+  if (text.empty()) return;
+  LimitMemory(ParseMemoryLimits(text, scenario->ranks), scenario, options);
+  if (!writes_page || options->limits.empty()) return;
+  throw InputError("--memory-limit: a page shows one limit, that of all ranks",
+                   "give one size, or leave --html out");
+}
+
+// One value for each flag: what follows may be the scenario.
 void ScheduleFlags::AddTo(CLI::App& command, bool many) {
-  command.add_option("--schedule", names,
-                     many ? "Schedule, may be given several times (default: all)"
-                          : "Schedule; `spiritlevel schedules` lists them");
-  command.add_option("--schedule-file", files, "Schedule read from a PyTorch CSV");
+  command
+      .add_option("--schedule", names,
+                  many ? "Schedule, may be given several times (default: all)"
+                       : "Schedule; `spiritlevel schedules` lists them")
+      ->allow_extra_args(false);
+  command.add_option("--schedule-file", files, "Schedule read from a PyTorch CSV")
+      ->allow_extra_args(false);
 }
 
 std::vector<ScheduleChoice> ScheduleFlags::Load() const {

@@ -52,6 +52,15 @@ struct PlayFlags {
   void RefuseIdleOn(const Scenario& scenario) const;
 };
 
+struct MemoryLimitFlag {
+  std::string text;
+
+  void AddTo(CLI::App& command);
+  // Puts what it says in place of the scenario's limit. Throws InputError for no size, and for
+  // limits that differ where a page is written, which shows one.
+  void Apply(bool writes_page, Scenario* scenario, PlayOptions* options) const;
+};
+
 struct ScheduleFlags {
   std::vector<std::string> names;
   std::vector<std::string> files;

@@ -47,6 +47,11 @@ void WriteOutput(const std::string& path, std::string_view text,
   WriteFile(path, text);
 }
 
+bool TakesStandardOutput(const std::vector<NamedOutput>& outputs) {
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [](const NamedOutput& output) { return output.path == "-"; });
+}
+
 void CheckOutputs(const std::vector<NamedOutput>& outputs, const std::vector<std::string>& inputs) {
   std::vector<NamedOutput> given;
   for (const NamedOutput& output : outputs) {

@@ -21,6 +21,9 @@ struct NamedOutput {
   std::optional<std::string> path;
 };
 
+// "-": then that is all that stands there, and nothing for people beside it.
+bool TakesStandardOutput(const std::vector<NamedOutput>& outputs);
+
 // Before any work is done for them. Throws InputError for an output that is one of `inputs`, two
 // that go to the same place, and one that cannot be written.
 void CheckOutputs(const std::vector<NamedOutput>& outputs, const std::vector<std::string>& inputs);

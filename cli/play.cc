@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <thread>
 #include <utility>
 
@@ -129,22 +130,33 @@ Replay PlayRejected(const Schedule& schedule, const Costs& costs, const PlayOpti
   return replay;
 }
 
+// By rank; empty where there are none.
+std::vector<Bytes> LimitsOf(const Scenario& scenario, const PlayOptions& options) {
+  if (!options.limits.empty() || !scenario.memory_limit) return options.limits;
+  return std::vector<Bytes>(static_cast<size_t>(scenario.ranks), *scenario.memory_limit);
+}
+
+bool Fits(const Summary& summary, const std::vector<Bytes>& limits) {
+  return limits.empty() || std::equal(limits.begin(), limits.end(), summary.peak_bytes.begin(),
+                                      std::greater_equal<>());
+}
+
 // What the checkers say about the run: validity, and whether it fits.
 class Judge {
  public:
-  Judge(const Program& program, const Timeline& timeline)
-      : program_(program), timeline_(timeline) {}
+  Judge(const Program& program, const Timeline& timeline, const std::vector<Bytes>& limits)
+      : program_(program), timeline_(timeline), limits_(limits) {}
 
-  void RunFirst(const ScheduleVerdict& verdict, std::optional<Bytes> limit, Result& result) {
+  void RunFirst(const ScheduleVerdict& verdict, Result& result) {
     result.valid = verdict.legal();
     for (const Finding& finding : verdict.findings) Explain(finding.what, result.reason);
     result.fits = true;
-    Run(limit, result);
+    Run(result);
   }
 
   // Adds what this run shows to what is known.
-  void Run(std::optional<Bytes> limit, Result& result) {
-    TimelineChecker timeline_checker(limit);
+  void Run(Result& result) {
+    TimelineChecker timeline_checker(limits_);
     AccountsChecker accounts_checker;
     ForEachEvent(program_, timeline_, program_.num_iterations(), [&](const Event& event) {
       timeline_checker.Add(event);
@@ -167,6 +179,7 @@ class Judge {
 
   const Program& program_;
   const Timeline& timeline_;
+  const std::vector<Bytes>& limits_;
 };
 
 ClosedForm FormulaFor(const ScheduleChoice& choice, const Shape& shape, const Costs& costs) {
@@ -250,6 +263,18 @@ size_t RunsAtOnce(const Scenario& scenario, const std::vector<ScheduleChoice>& c
 }
 
 }  // namespace
+
+void LimitMemory(const std::vector<Bytes>& limits, Scenario* scenario, PlayOptions* options) {
+  const bool one_for_all =
+      std::all_of(limits.begin(), limits.end(), [&](Bytes limit) { return limit == limits[0]; });
+  scenario->memory_limit.reset();
+  options->limits.clear();
+  if (one_for_all) {
+    scenario->memory_limit = limits[0];
+  } else {
+    options->limits = limits;
+  }
+}
 
 ScheduleChoice NamedSchedule(std::string_view name) {
   return {.name = std::string(name), .info = &FindSchedule(name)};
@@ -403,7 +428,7 @@ void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayO
   if (!options.judge) {
     SPIRITLEVEL_CHECK(result.named, "an order of somebody else's is judged");
     result.valid = true;
-    result.fits = result.summary->fits(scenario.memory_limit);
+    result.fits = Fits(*result.summary, LimitsOf(scenario, options));
     if (options.rejection > 0) Reject(schedule, costs, options, result);
     return;
   }
@@ -413,13 +438,14 @@ void PlayOut(const Scenario& scenario, const ScheduleChoice& choice, const PlayO
   if (options.posting == Posting::kIdeal) {
     result.closed_form = FormulaFor(choice, ShapeOf(scenario), costs);
   }
-  Judge(*program, *timeline).RunFirst(verdict, scenario.memory_limit, result);
+  const std::vector<Bytes> limits = LimitsOf(scenario, options);
+  Judge(*program, *timeline, limits).RunFirst(verdict, result);
   played.program = program;
   played.timeline = timeline;
   int shown = options.iterations;
   if (options.rejection > 0) {
     const Replay replay = Reject(schedule, costs, options, result);
-    Judge(*replay.program, *replay.timeline).Run(scenario.memory_limit, result);
+    Judge(*replay.program, *replay.timeline, limits).Run(result);
     played.program = replay.program;
     played.timeline = replay.timeline;
     played.rejected = replay.rejected;
@@ -475,6 +501,7 @@ Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options
                         .ranks = scenario.ranks,
                         .micro_batches = scenario.micro_batches,
                         .memory_limit = scenario.memory_limit,
+                        .rank_limits = options.limits,
                         .posting = std::string(Name(options.posting)),
                         .tail = std::string(Name(options.tail)),
                         .receives = std::string(Name(options.receives)),
@@ -499,7 +526,7 @@ Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options
 }
 
 Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
-                 const PlayOptions& options) {
+                 const PlayOptions& options, const std::function<bool()>& skips_rest) {
   Comparison comparison = DescribeScenario(scenario, options);
   // 1F1B is played even when nobody asked: speed-up and advice are against it.
   std::vector<ScheduleChoice> all = choices;
@@ -517,11 +544,14 @@ Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& ch
   std::vector<HtmlRun> runs(all.size());
   std::vector<std::exception_ptr> errors(all.size());
   Progress progress(static_cast<int>(all.size()));
-  SpanCertifier certifier(scenario);
+  SpanCertifier certifier(scenario, options.limits);
+  std::vector<char> skipped(all.size(), false);
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < all.size(); i = next++) {
       try {
+        skipped[i] = i > 0 && !is_reference(all[i]) && skips_rest && skips_rest();
+        if (skipped[i]) continue;
         Played played = Play(scenario, all[i], options, &certifier);
         results[i] = std::move(played.result);
         runs[i] = std::move(played.html);
@@ -543,10 +573,17 @@ Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& ch
   if (results[static_cast<size_t>(reference)].summary) {
     comparison.one_f_one_b = results[static_cast<size_t>(reference)];
   }
-  results.resize(choices.size());
-  runs.resize(choices.size());
-  comparison.results = std::move(results);
-  return {std::move(comparison), std::move(runs)};
+  Compared compared;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (skipped[i]) {
+      compared.left_out.push_back(choices[i].name);
+      continue;
+    }
+    comparison.results.push_back(std::move(results[i]));
+    compared.runs.push_back(std::move(runs[i]));
+  }
+  compared.comparison = std::move(comparison);
+  return compared;
 }
 
 }  // namespace spiritlevel

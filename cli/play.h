@@ -1,6 +1,7 @@
 // Plays schedules on a scenario: Schedule -> Program -> Timeline, judged and summed up.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,11 +41,16 @@ struct PlayOptions {
   WeightGrads weight_grads = WeightGrads::kByMicroBatch;
   double rejection = 0;  // probability, of a speculative step
   int iterations = 1;
+  // By rank, in place of the scenario's; empty where one limit holds for all.
+  std::vector<Bytes> limits{};
   bool pack_html = false;  // keep what the HTML report shows, in Played::html
   // Else a schedule of the catalog counts as legal, and the peaks of its summary say whether it
   // fits: for what is only compared with.
   bool judge = true;
 };
+
+// One limit for all ranks, or one for each, in place of what the scenario says.
+void LimitMemory(const std::vector<Bytes>& limits, Scenario* scenario, PlayOptions* options);
 
 // Throws InputError if the choice cannot be made on this scenario's shape.
 Schedule MakeSchedule(const Scenario& scenario, const ScheduleChoice& choice);
@@ -73,13 +79,15 @@ void ThrowIfItCannotRun(const Scenario& scenario, const ScheduleChoice& choice,
 
 struct Compared {
   Comparison comparison;
-  std::vector<HtmlRun> runs;  // of its results, if they were to be packed
+  std::vector<HtmlRun> runs;            // of its results, if they were to be packed
+  std::vector<std::string> left_out{};  // choices that were not played any more
 };
 
 // All of them, side by side on the machine's cores, each with a certificate; the answer does not
-// depend on how many.
+// depend on how many. `skips_rest` is asked before each but the first and 1F1B: where it says so,
+// that one is left out.
 Compared Compare(const Scenario& scenario, const std::vector<ScheduleChoice>& choices,
-                 const PlayOptions& options);
+                 const PlayOptions& options, const std::function<bool()>& skips_rest = {});
 
 // A comparison without results: what is known of the scenario alone.
 Comparison DescribeScenario(const Scenario& scenario, const PlayOptions& options);

@@ -13,7 +13,7 @@ struct SearchFlags {
   std::string tail = "barrier";
   std::string limits;  // --memory-limit; empty: the scenario's
   double seconds = 20;
-  int64_t evaluations = 0;
+  int64_t evaluations = 0;  // 0: not given, a budget of time
   uint64_t seed = 1;
   int threads = 0;
 
@@ -22,6 +22,9 @@ struct SearchFlags {
   // Throws InputError for a budget or a number of threads that makes no sense. The words are
   // checked where they are parsed: cli/search_words.h.
   void CheckBudget() const;
+
+ private:
+  bool by_count_ = false;
 };
 
 }  // namespace spiritlevel

@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
 #include "base/check.h"
+#include "base/units.h"
 #include "cli/exact_apart.h"
+#include "cli/interrupt.h"
 #include "sim/analysis/check_schedule.h"
 #include "sim/search/zb_heuristic.h"
+#include "sim/search/zb_plan.h"
 #include "sim/search/zb_v_heuristic.h"
 
 namespace spiritlevel {
@@ -82,13 +86,87 @@ Found SearchAndProve(const SearchProblem& problem, const Bound& bound, SearchOpt
   return found;
 }
 
+bool IsAsked(const std::atomic<bool>* stop) { return stop != nullptr && stop->load(); }
+
+void RefuseTooLarge(const SearchProblem& problem) {
+  const int64_t ops = int64_t{3} * problem.placement.num_stages() * problem.micro_batches();
+  if (ops <= kMostSearchedOps) return;
+  throw InputError(
+      fmt::format("{} stages x {} micro-batches are {} ops, more than the {} that are searched",
+                  problem.placement.num_stages(), problem.micro_batches(), ops, kMostSearchedOps),
+      fmt::format("search with {} micro_batches: a cycle that repeats shows long before",
+                  kMostSearchedOps / (int64_t{3} * problem.placement.num_stages())));
+}
+
+// Like RequireFeasible(), but it says whose limit is too small, and what would do on all ranks.
+void RefuseTightLimits(const SearchProblem& problem, const std::string& limits_from) {
+  const std::vector<Bytes>& limits = problem.limits;
+  const bool one_for_all =
+      std::all_of(limits.begin(), limits.end(), [&](Bytes limit) { return limit == limits[0]; });
+  Bytes most = 0;
+  int at = -1;
+  for (int rank = 0; rank < problem.placement.ranks; ++rank) {
+    const Bytes least = LeastFeasibleLimit(problem, rank);
+    const bool short_of = limits[static_cast<size_t>(rank)] < least;
+    if (!short_of || least <= most) continue;
+    most = least;
+    at = rank;
+  }
+  if (at < 0) return;
+  throw InputError(
+      fmt::format("{}: no order of {} placement fits into {} bytes on rank {}", limits_from,
+                  NameOf(problem.placement), limits[static_cast<size_t>(at)], at),
+      fmt::format("one micro-batch at a time needs {} bytes there ({}): give at least as many{}",
+                  most, FormatBytes(most), one_for_all ? "" : " to that rank"));
+}
+
+// One placement's search.
+class OneSearch {
+ public:
+  OneSearch(const Scenario& scenario, const Placement& placement, const SearchRequest& request)
+      : scenario_(scenario), made_(ProblemOf(scenario, placement, request.limits)) {
+    made_.problem.objective = request.objective;
+    made_.problem.tail = request.tail;
+    RefuseTooLarge(made_.problem);
+    RefuseTightLimits(made_.problem, request.limits_from);
+  }
+
+  // All of it, seeds included, in options.seconds.
+  Found Run(SearchOptions options) const {
+    const auto begin = StopSign::Clock::now();
+    const double meant = options.evaluations == 0 ? options.seconds : 0;
+    StopSign stop{.asked = options.stop};
+    if (options.evaluations == 0) {
+      stop.at = begin + std::chrono::duration_cast<StopSign::Clock::duration>(
+                            std::chrono::duration<double>(kMostForSeeds * options.seconds));
+    }
+    const Bound bound = LowerBound(made_.problem);
+    options.lower_bound = bound.value;
+    options.seeds = SeedsFor(scenario_, made_.problem, stop);
+    const double spent = std::chrono::duration<double>(StopSign::Clock::now() - begin).count();
+    options.seconds -= spent;
+    Found found = SearchAndProve(made_.problem, bound, options);
+    found.answer.seconds += spent;
+    found.seconds_meant = meant;
+    found.interrupted = IsAsked(options.stop) && !found.certificate.proved_optimal;
+    return found;
+  }
+
+ private:
+  // Of the time. They are ready at once but where there is a great number of ops.
+  static constexpr double kMostForSeeds = 0.5;
+
+  const Scenario& scenario_;
+  ScenarioProblem made_;
+};
+
+}  // namespace
+
 std::string NameOf(const Placement& placement) {
   return placement.form == PlacementForm::kLooped
              ? fmt::format("looped, {} stages a rank", placement.stages_per_rank)
              : std::string(Name(placement.form));
 }
-
-}  // namespace
 
 ScenarioProblem ProblemOf(const Scenario& scenario, const Placement& placement,
                           std::vector<Bytes> limits) {
@@ -118,64 +196,108 @@ std::optional<Placement> PlacementOf(const Schedule& schedule) {
   return {};
 }
 
-std::vector<Orders> SeedsFor(const Scenario& scenario, const SearchProblem& problem) {
-  std::vector<Orders> seeds;
-  const auto add = [&](const auto& make) {
+namespace {
+
+class Seeds {
+ public:
+  Seeds(const Scenario& scenario, const SearchProblem& problem, const StopSign& stop)
+      : problem_(problem),
+        shape_{.ranks = scenario.ranks,
+               .micro_batches = scenario.micro_batches,
+               .stages_per_rank = problem.placement.stages_per_rank,
+               .group = scenario.group},
+        stop_(stop) {
+    if (stop_.asked == nullptr) stop_.asked = &interrupted;
+  }
+
+  std::vector<Orders> Make() {
+    // Those made for the limits first: they fit.
+    AddAutomatic(problem_.limits);
+    for (const ScheduleInfo& info : AllSchedules()) {
+      const bool automatic = info.hangs_on_costs();  // as are those below
+      if (automatic || info.stages_per_rank(shape_) != problem_.placement.stages_per_rank) continue;
+      Add([&] {
+        const Schedule schedule = info.Make(shape_);
+        return PlacementOf(schedule) == problem_.placement ? schedule.ToOrders() : Orders{};
+      });
+    }
+    // What the catalog's automatic ones are made for.
+    if (problem_.placement.form != PlacementForm::kLooped) {
+      AddAutomatic(LimitsInActivations(problem_.placement, *problem_.costs, 1));
+    }
+    if (problem_.placement.form == PlacementForm::kLinear) {
+      AddAutomatic(LimitsInActivations(problem_.placement, *problem_.costs, 2));
+    }
+    return std::move(seeds_);
+  }
+
+ private:
+  template <class MakeOrders>
+  void Add(MakeOrders make) {
+    if (stop_.IsUp()) return;
     try {
-      seeds.push_back(make());
+      Orders orders = make();
+      if (!orders.empty()) seeds_.push_back(std::move(orders));
     } catch (const InputError&) {
       // It cannot be made on this shape, or under these limits.
     }
-  };
-  const int chunks = problem.placement.stages_per_rank;
-  const Shape shape{.ranks = scenario.ranks,
-                    .micro_batches = scenario.micro_batches,
-                    .stages_per_rank = chunks,
-                    .group = scenario.group};
-  for (const ScheduleInfo& info : AllSchedules()) {
-    if (info.stages_per_rank(shape) != chunks) continue;
-    add([&] {
-      const Schedule schedule = info.Make(shape, *problem.costs);
-      const std::optional<Placement> placement = PlacementOf(schedule);
-      return placement == problem.placement ? schedule.ToOrders() : Orders{};
-    });
-    if (!seeds.empty() && seeds.back().empty()) seeds.pop_back();
   }
-  if (problem.placement.form == PlacementForm::kLinear) {
-    add([&] { return BestZbHeuristic(problem); });
+
+  void AddAutomatic(std::vector<Bytes> limits) {
+    SearchProblem problem = problem_;
+    problem.limits = std::move(limits);
+    if (problem.placement.form == PlacementForm::kLinear) {
+      Add([&] { return BestZbHeuristic(problem, stop_); });
+    }
+    if (problem.placement.form == PlacementForm::kV) {
+      Add([&] { return BestZbVHeuristic(problem, stop_); });
+    }
   }
-  if (problem.placement.form == PlacementForm::kV) {
-    add([&] { return BestZbVHeuristic(problem); });
-  }
-  return seeds;
+
+  const SearchProblem& problem_;
+  const Shape shape_;
+  StopSign stop_;
+  std::vector<Orders> seeds_;
+};
+
+}  // namespace
+
+std::vector<Orders> SeedsFor(const Scenario& scenario, const SearchProblem& problem,
+                             const StopSign& stop) {
+  return Seeds(scenario, problem, stop).Make();
 }
 
-FoundInAll SearchPlacements(const Scenario& scenario, const std::vector<Placement>& placements,
-                            const std::vector<Bytes>& limits, Objective objective, Tail tail,
+bool FoundInAll::interrupted() const {
+  return !not_searched.empty() ||
+         std::any_of(all.begin(), all.end(), [](const Found& f) { return f.interrupted; });
+}
+
+FoundInAll SearchPlacements(const Scenario& scenario, const SearchRequest& request,
                             const SearchOptions& options) {
   FoundInAll found;
   std::optional<InputError> last_error;
+  const std::vector<Placement>& placements = request.placements;
   const auto share = static_cast<double>(placements.size());
   for (size_t i = 0; i < placements.size(); ++i) {
     try {
-      ScenarioProblem made = ProblemOf(scenario, placements[i], limits);
-      made.problem.objective = objective;
-      made.problem.tail = tail;
-      const Bound bound = LowerBound(made.problem);
+      const OneSearch search(scenario, placements[i], request);
+      // Of one at least there is an order.
+      if (!found.all.empty() && IsAsked(options.stop)) {
+        found.not_searched.push_back(placements[i]);
+        continue;
+      }
       SearchOptions one = options;
       one.seconds = options.seconds / share;
       one.evaluations =
           options.evaluations == 0
               ? 0
               : std::max<int64_t>(1, options.evaluations / static_cast<int64_t>(placements.size()));
-      one.lower_bound = bound.value;
-      one.seeds = SeedsFor(scenario, made.problem);
       if (options.observer) {
         one.observer = [&, i](double done, TimeNs best) {
           options.observer((static_cast<double>(i) + std::min(1.0, done)) / share, best);
         };
       }
-      Found here = SearchAndProve(made.problem, bound, one);
+      Found here = search.Run(std::move(one));
       const bool better = found.all.empty() || here.answer.value < found.best.answer.value;
       if (better) found.best = here;
       found.all.push_back(std::move(here));

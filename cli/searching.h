@@ -11,6 +11,7 @@
 #include "scenarios/scenario.h"
 #include "sim/search/bound.h"
 #include "sim/search/search.h"
+#include "sim/search/stop_sign.h"
 
 namespace spiritlevel {
 
@@ -28,17 +29,39 @@ ScenarioProblem ProblemOf(const Scenario& scenario, const Placement& placement,
 // The placement of a schedule; nothing for one that no problem can have (DualPipe).
 std::optional<Placement> PlacementOf(const Schedule& schedule);
 
-// Every named schedule of that placement, those made for the problem's limits included.
-std::vector<Orders> SeedsFor(const Scenario& scenario, const SearchProblem& problem);
+// "looped, 3 stages a rank"; "linear" and "v" say it all.
+std::string NameOf(const Placement& placement);
+
+// Every named schedule of that placement, those made for the problem's limits included; of those
+// that are ready before `stop` is up, or before ctrl-C is pressed.
+std::vector<Orders> SeedsFor(const Scenario& scenario, const SearchProblem& problem,
+                             const StopSign& stop = {});
+
+// Ops of a schedule, F, B and W each, above which a search is refused: with a single look at an
+// order taking so long, hardly any would be looked at.
+inline constexpr int64_t kMostSearchedOps = 2'000'000;
 
 struct Found {
   Placement placement{};
   SearchAnswer answer{};
   Certificate certificate{};
+  double seconds_meant = 0;  // of a budget of time
+  bool interrupted = false;  // before its budget was used up
+};
+
+// What is to be found, and where its limits come from ("--memory-limit"), for complaints about
+// them.
+struct SearchRequest {
+  std::vector<Placement> placements;
+  std::vector<Bytes> limits;  // by rank
+  std::string limits_from;
+  Objective objective = Objective::kSpan;
+  Tail tail = Tail::kBarrier;
 };
 
 // The best of all placements: each is searched, with an equal share of the budget. Of placements
-// that the scenario has no costs for, or whose limits hold nothing, `passed_over` says why.
+// that the scenario has no costs for, or whose limits hold nothing, `passed_over` says why. After
+// an interrupt the ones to come are not searched.
 //
 // With a budget of time, a small problem whose bound is not reached after a fifth of it is handed
 // to the exact solver, if there is one. No other thread of this process may run meanwhile.
@@ -47,10 +70,12 @@ struct Found {
 struct FoundInAll {
   Found best{};
   std::vector<Found> all{};
+  std::vector<Placement> not_searched{};
   std::vector<std::string> passed_over{};
+
+  bool interrupted() const;
 };
-FoundInAll SearchPlacements(const Scenario& scenario, const std::vector<Placement>& placements,
-                            const std::vector<Bytes>& limits, Objective objective, Tail tail,
+FoundInAll SearchPlacements(const Scenario& scenario, const SearchRequest& request,
                             const SearchOptions& options);
 
 }  // namespace spiritlevel

@@ -27,6 +27,7 @@ struct SimulateCommand {
   ScenarioOptions scenario;
   ScheduleFlags schedules;
   PlayFlags play;
+  MemoryLimitFlag limit;
   std::optional<std::string> json;
   std::optional<std::string> html;
   std::optional<std::string> trace;
@@ -36,12 +37,15 @@ struct SimulateCommand {
     PlayOptions options = play.Parse();
     options.pack_html = html.has_value();
     LoadedScenario from = scenario.Load();
-    const Scenario& loaded = from.scenario;
+    Scenario& loaded = from.scenario;
+    limit.Apply(html.has_value(), &loaded, &options);
     play.RefuseIdleOn(loaded);
     for (const std::string& warning : loaded.warnings) Warn("warning: " + warning + "\n");
     const ScheduleChoice choice = schedules.LoadOne();
     const std::vector<std::string> inputs = InputFiles(from, schedules);
-    CheckOutputs({{"--json", json}, {"--trace", trace}, {"--html", html}}, inputs);
+    const std::vector<NamedOutput> outputs = {
+        {"--json", json}, {"--trace", trace}, {"--html", html}};
+    CheckOutputs(outputs, inputs);
     const bool is_reference = choice.info != nullptr && choice.info->name == "1f1b";
     // What speed-up is against, on another core meanwhile.
     auto reference = std::async(std::launch::async, [&] {
@@ -50,7 +54,7 @@ struct SimulateCommand {
       without_judging.pack_html = false;
       return is_reference ? Result{} : Play(loaded, NamedSchedule("1f1b"), without_judging).result;
     });
-    SpanCertifier certifier(loaded);
+    SpanCertifier certifier(loaded, options.limits);
     Played played = Play(loaded, choice, options, &certifier);
     if (played.error) throw *played.error;
     Comparison comparison = DescribeScenario(loaded, options);
@@ -58,7 +62,7 @@ struct SimulateCommand {
     const Result one_f_one_b = is_reference ? played.result : reference.get();
     if (one_f_one_b.summary) comparison.one_f_one_b = one_f_one_b;
     comparison.provenance = WithSplits(std::move(from), comparison.results);
-    if (json.value_or("") != "-") PrintResult(played, comparison);
+    if (!TakesStandardOutput(outputs)) PrintResult(played, comparison);
     if (json) WriteOutput(*json, ToJson(comparison), inputs);
     if (trace) WriteOutput(*trace, TraceOf(played, comparison), inputs);
     if (html) {
@@ -100,6 +104,7 @@ void AddSimulate(CLI::App& app, const std::string& command_line) {
   command->schedules.AddTo(*sub, /*many=*/false);
   command->scenario.AddProfileTo(*sub);
   command->play.AddTo(*sub);
+  command->limit.AddTo(*sub);
   sub->add_option("--json", command->json, "Write the result as JSON to FILE (- for stdout)");
   sub->add_option("--html", command->html, "Write a report to look at, one file, to FILE");
   sub->add_option("--trace", command->trace, "Write a trace for Perfetto (protobuf) to FILE");

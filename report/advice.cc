@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "report/figures.h"
@@ -91,18 +92,19 @@ class Adviser {
 
   double FactorOf(const Result& r) const { return SpeedUp(r, comparison_).value_or(1); }
   Bytes Missing(const Result& r) const {
-    return PeakOf(r) - comparison_.memory_limit.value_or(PeakOf(r));
+    return HasLimit(comparison_) ? MissingBytes(*r.summary, comparison_) : 0;
   }
   bool barely_split() const { return comparison_.weight_grad_share < kBarelySplitBelow; }
 
   // "9.2 GiB on rank 0, 1.2 GiB over the limit of 8 GiB"
   std::string Need(const Result& r) const {
-    std::string need =
-        fmt::format("{} on rank {}", FormatMemory(PeakOf(r)), r.summary->fullest_rank());
+    const int rank = TightestRank(*r.summary, comparison_);
+    const Bytes peak = r.summary->peak_bytes[static_cast<size_t>(rank)];
+    std::string need = fmt::format("{} on rank {}", FormatMemory(peak), rank);
     // A peak outside the first iteration is not in these numbers.
-    if (!comparison_.memory_limit || Missing(r) <= 0) return need;
+    if (Missing(r) <= 0) return need;
     return need + fmt::format(", {} over the limit of {}", FormatMemory(Missing(r)),
-                              FormatMemory(*comparison_.memory_limit));
+                              FormatMemory(LimitOf(comparison_, rank)));
   }
 
   // Where a late rank is the fullest because weight gradients are held back, which recomputation
@@ -110,7 +112,7 @@ class Adviser {
   std::string WAtOnce(const Result& r) const {
     if (base_ == nullptr || r.placement != base_->placement) return "";
     if (!DefersWeightGrads(*r.summary)) return "";
-    const auto rank = static_cast<size_t>(r.summary->fullest_rank());
+    const auto rank = static_cast<size_t>(TightestRank(*r.summary, comparison_));
     const Bytes held = r.summary->peak_activation_bytes[rank];
     const bool late = 2 * rank >= r.summary->peak_bytes.size();
     if (!late || held < 2 * base_->summary->peak_activation_bytes[rank]) return "";
@@ -129,15 +131,17 @@ class Adviser {
 
   Advice NothingFits() const {
     const Result& least = **std::min_element(
-        not_fitting_.begin(), not_fitting_.end(),
-        [](const Result* a, const Result* b) { return PeakOf(*a) < PeakOf(*b); });
+        not_fitting_.begin(), not_fitting_.end(), [this](const Result* a, const Result* b) {
+          return std::pair(Missing(*a), PeakOf(*a)) < std::pair(Missing(*b), PeakOf(*b));
+        });
     std::string text = fmt::format("{} fits. {} needs least: {}.",
                                    comparison_.whole_catalog ? "no named schedule" : NoneCompared(),
                                    least.schedule, Need(least) + WAtOnce(least));
     const Summary& s = *least.summary;
-    const size_t rank = static_cast<size_t>(s.fullest_rank());
+    const int tightest = TightestRank(s, comparison_);
+    const auto rank = static_cast<size_t>(tightest);
     const Bytes fixed = s.peak_bytes[rank] - s.peak_activation_bytes[rank];
-    if (comparison_.memory_limit && fixed > *comparison_.memory_limit) {
+    if (HasLimit(comparison_) && fixed > LimitOf(comparison_, tightest)) {
       text += fmt::format(
           " What does not change during a step takes {} there, too much for any order of passes:"
           " use more ranks, or shard it",
@@ -150,7 +154,7 @@ class Adviser {
   }
 
   Advice InsteadOf1F1B() const {
-    const char* why = comparison_.memory_limit ? "it fits, with" : "its peak is";
+    const char* why = HasLimit(comparison_) ? "it fits, with" : "its peak is";
     std::string text = fmt::format("use {}: {} {} on rank {}", best_->schedule, why,
                                    FormatMemory(PeakOf(*best_)), best_->summary->fullest_rank());
     if (base_ == nullptr) {

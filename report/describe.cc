@@ -29,12 +29,13 @@ std::string PlacementWords(const Result& r) {
 
 std::string Verdict(const Result& r, const Comparison& comparison) {
   if (!r.valid) return "no: the schedule is illegal, see below";
-  const Bytes peak = PeakBytes(*r.summary);
-  if (!comparison.memory_limit) return "no memory limit is given";
-  const Bytes limit = *comparison.memory_limit;
-  return r.fits ? fmt::format("yes, with {} to spare", FormatMemory(limit - peak))
-                : fmt::format("no: {} over the limit of {}", FormatMemory(peak - limit),
-                              FormatMemory(limit));
+  if (!HasLimit(comparison)) return "no memory limit is given";
+  const Bytes missing = MissingBytes(*r.summary, comparison);
+  const int rank = TightestRank(*r.summary, comparison);
+  const std::string on = comparison.memory_limit ? "" : fmt::format(" on rank {}", rank);
+  return r.fits ? fmt::format("yes, with {} to spare{}", FormatMemory(-missing), on)
+                : fmt::format("no: {} over the limit of {}{}", FormatMemory(missing),
+                              FormatMemory(LimitOf(comparison, rank)), on);
 }
 
 // "69 us (formula 68 us, simulated 1 us more)"

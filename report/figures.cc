@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
+
+#include "report/text.h"
 
 namespace spiritlevel {
 namespace {
@@ -32,6 +35,40 @@ std::optional<double> LargestSpeedUp(const Comparison& comparison) {
 
 Bytes PeakBytes(const Summary& summary) {
   return summary.peak_bytes[static_cast<size_t>(summary.fullest_rank())];
+}
+
+bool HasLimit(const Comparison& comparison) {
+  return comparison.memory_limit.has_value() || !comparison.rank_limits.empty();
+}
+
+std::string LimitWords(const Comparison& comparison) {
+  if (comparison.memory_limit) return FormatMemory(*comparison.memory_limit);
+  const auto [least, most] =
+      std::minmax_element(comparison.rank_limits.begin(), comparison.rank_limits.end());
+  return fmt::format("{} to {}, by rank", FormatMemory(*least), FormatMemory(*most));
+}
+
+Bytes LimitOf(const Comparison& comparison, int rank) {
+  return comparison.memory_limit ? *comparison.memory_limit
+                                 : comparison.rank_limits[static_cast<size_t>(rank)];
+}
+
+int TightestRank(const Summary& summary, const Comparison& comparison) {
+  if (comparison.rank_limits.empty()) return summary.fullest_rank();
+  int tightest = 0;
+  Bytes most = 0;
+  for (int rank = 0; rank < static_cast<int>(summary.peak_bytes.size()); ++rank) {
+    const Bytes missing = summary.peak_bytes[static_cast<size_t>(rank)] - LimitOf(comparison, rank);
+    if (rank > 0 && missing <= most) continue;
+    tightest = rank;
+    most = missing;
+  }
+  return tightest;
+}
+
+Bytes MissingBytes(const Summary& summary, const Comparison& comparison) {
+  const int rank = TightestRank(summary, comparison);
+  return summary.peak_bytes[static_cast<size_t>(rank)] - LimitOf(comparison, rank);
 }
 
 TimeNs SumOfStalls(const Summary& summary, StallCategory category) {

@@ -22,6 +22,15 @@ std::optional<double> LargestSpeedUp(const Comparison& comparison);
 
 Bytes PeakBytes(const Summary& summary);  // of the fullest rank
 
+bool HasLimit(const Comparison& comparison);
+// "8 GiB", or "2 GiB to 8 GiB, by rank"; of a comparison that has one.
+std::string LimitWords(const Comparison& comparison);
+// The rank that is farthest over its limit, or nearest to it; without limits the fullest.
+int TightestRank(const Summary& summary, const Comparison& comparison);
+// What the tightest rank lacks: no more than 0 where all fit. Of a comparison that has limits.
+Bytes MissingBytes(const Summary& summary, const Comparison& comparison);
+Bytes LimitOf(const Comparison& comparison, int rank);  // of one that has limits
+
 TimeNs SumOfStalls(const Summary& summary, StallCategory category);  // over ranks
 TimeNs MeanStall(const Summary& summary, StallCategory category);    // a rank
 TimeNs MeanBusy(const Summary& summary);                             // a rank

@@ -69,11 +69,16 @@ class Summariser {
                        smaller ? ", in less memory" : "");
   }
 
+  // Over its limit, where there is one.
+  Bytes Needed(const Result& r) const {
+    return HasLimit(comparison_) ? MissingBytes(*r.summary, comparison_) : PeakBytes(*r.summary);
+  }
+
   const Result* Smallest() const {
     const Result* least = nullptr;
     for (const Result& r : comparison_.results) {
       if (!Ran(r)) continue;
-      if (least == nullptr || PeakBytes(*r.summary) < PeakBytes(*least->summary)) least = &r;
+      if (least == nullptr || Needed(r) < Needed(*least)) least = &r;
     }
     return least;
   }
@@ -113,19 +118,21 @@ class Summariser {
       text = fmt::format("{} on rank {}", FormatMemory(PeakBytes(*advised_->summary)),
                          advised_->summary->fullest_rank());
     }
-    if (!comparison_.memory_limit) {
+    if (!HasLimit(comparison_)) {
       return text.empty() ? "no run, and no limit is given" : text + "; no limit is given";
     }
     const auto ran = std::count_if(comparison_.results.begin(), comparison_.results.end(), Ran);
     const auto fits = std::count_if(comparison_.results.begin(), comparison_.results.end(),
                                     [](const Result& r) { return Ran(r) && r.fits; });
-    const std::string limit = FormatMemory(*comparison_.memory_limit);
+    const std::string limit = LimitWords(comparison_);
     const Result* const least = Smallest();
     if (advised_ == nullptr && least != nullptr) {
-      return fmt::format(
-          "{} needs {}: {}, {} over the limit of {}", least->schedule,
-          IsOnlyOne() ? "too much" : "least", FormatMemory(PeakBytes(*least->summary)),
-          FormatMemory(PeakBytes(*least->summary) - *comparison_.memory_limit), limit);
+      const int rank = TightestRank(*least->summary, comparison_);
+      return fmt::format("{} needs {}: {}, {} over the limit of {}", least->schedule,
+                         IsOnlyOne() ? "too much" : "least",
+                         FormatMemory(least->summary->peak_bytes[static_cast<size_t>(rank)]),
+                         FormatMemory(MissingBytes(*least->summary, comparison_)),
+                         FormatMemory(LimitOf(comparison_, rank)));
     }
     text += (text.empty() ? "the limit is " : " of a limit of ") + limit;
     if (IsOnlyOne()) return text;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "report/certificate_json.h"
@@ -34,7 +35,9 @@ class Plot {
     low_ = frontier.points.back().lower_bound();
     high_ = frontier.points.front().value();
     for (const FrontierSchedule& s : frontier.schedules) {
-      if (s.limit <= right_) high_ = std::max(high_, s.value);
+      if (s.limit > right_) continue;
+      high_ = std::max(high_, s.value);
+      low_ = std::min(low_, s.value);
     }
     low_ = std::max<TimeNs>(1, low_);
     rows_.assign(kRows, std::string(static_cast<size_t>(columns_), ' '));
@@ -48,13 +51,7 @@ class Plot {
       if (const FrontierPoint* point = frontier_.At(limit)) Put(column, point->value(), '-');
     }
     for (const FrontierPoint& p : frontier_.points) Put(ColumnOf(p.limit), p.value(), '*');
-    std::string legend;
-    char letter = 'a';
-    for (const FrontierSchedule& s : frontier_.schedules) {
-      if (s.limit > right_ || letter > 'z') continue;
-      legend += fmt::format("{}{} {}", legend.empty() ? "" : ", ", letter, s.name);
-      Put(ColumnOf(s.limit), s.value, letter++);
-    }
+    const std::string legend = MarkSchedules();
     std::string out;
     for (size_t row = 0; row < rows_.size(); ++row) {
       const bool labelled = row % 4 == 0 || row + 1 == rows_.size();
@@ -68,13 +65,32 @@ class Plot {
            PadLeft(right, std::max<size_t>(right.size() + 1,
                                            static_cast<size_t>(columns_) - left.size())) +
            "\n\n";
-    out += "* best found, . no order can be below" + (legend.empty() ? "" : ", " + legend);
-    return Wrap(out, 0, 400) + '\n';
+    return out + Wrap(legend, 0, static_cast<size_t>(columns_ + kMargin + 2)) + '\n';
   }
 
  private:
   static constexpr int kMargin = 9;
   static constexpr int kRows = 17;
+
+  // Capital letters for what may lie below the dots. Gives the legend.
+  std::string MarkSchedules() {
+    std::string covered;
+    std::string others;
+    char letter = 'a';
+    for (const FrontierSchedule& s : frontier_.schedules) {
+      if (s.limit > right_ || letter > 'z') continue;
+      const char mark = static_cast<char>(s.covered() ? letter : letter - 'a' + 'A');
+      std::string& names = s.covered() ? covered : others;
+      names += fmt::format("{}{} {}", names.empty() ? "" : ", ", mark, s.name);
+      Put(ColumnOf(s.limit), s.value, mark);
+      ++letter;
+    }
+    std::string legend =
+        fmt::format("* best found, . no order of {} can be below", LookedAt(frontier_));
+    if (!covered.empty()) legend += "; " + covered;
+    if (!others.empty()) legend += "; of other placements, or of F&B pairs: " + others;
+    return legend;
+  }
 
   Bytes LimitAt(int column) const {
     return left_ + static_cast<Bytes>(static_cast<double>(right_ - left_) * column /
@@ -130,27 +146,76 @@ std::string PointsTable(const Frontier& frontier) {
   return grid.ToString();
 }
 
-std::string SchedulesTable(const Frontier& frontier) {
+// Nothing where there is no curve yet at the schedule's limit.
+std::optional<double> AboveBest(const Frontier& frontier, const FrontierSchedule& schedule) {
+  const FrontierPoint* best = frontier.At(schedule.limit);
+  if (best == nullptr || best->value() == 0) return {};
+  return 100 * (static_cast<double>(schedule.value) / static_cast<double>(best->value()) - 1);
+}
+
+std::string SchedulesTable(const Frontier& frontier, int width) {
   if (frontier.schedules.empty()) return "";
   Grid::Column name{.name = "schedule", .left = true, .cells = {}};
+  Grid::Column placement{.name = "placement", .left = true, .cells = {}};
   Grid::Column limit{.name = "needs", .cells = {}};
   Grid::Column value{.name = frontier.objective, .cells = {}};
   Grid::Column above{.name = "above best %", .cells = {}};
+  bool any_below = false;
   for (const FrontierSchedule& s : frontier.schedules) {
     name.cells.push_back(s.name);
     limit.cells.push_back(FormatMemory(s.limit));
     value.cells.push_back(FormatTime(s.value));
-    const FrontierPoint* best = frontier.At(s.limit);
-    above.cells.push_back(
-        best == nullptr || best->value() == 0
-            ? ""
-            : fmt::format(
-                  "{:.2f}",
-                  100 * (static_cast<double>(s.value) / static_cast<double>(best->value()) - 1)));
+    placement.cells.push_back(s.placement);
+    const std::optional<double> percent = AboveBest(frontier, s);
+    above.cells.push_back(percent ? fmt::format("{:.2f}", *percent) : "");
+    any_below |= percent && *percent < 0;
   }
   Grid grid;
-  for (Grid::Column* column : {&name, &limit, &value, &above}) grid.Add(std::move(*column));
-  return grid.ToString() + '\n';
+  for (Grid::Column* column : {&name, &limit, &value, &above, &placement}) {
+    grid.Add(std::move(*column));
+  }
+  std::string out = grid.ToString() + '\n';
+  if (any_below) {
+    out += Wrap(fmt::format("Negative: not of {}, or of F&B pairs; curve and bounds are not about "
+                            "those.",
+                            LookedAt(frontier)),
+                0, static_cast<size_t>(width)) +
+           "\n\n";
+  }
+  return out;
+}
+
+// The fastest of what curve and bounds are not about, if it is below `value`.
+const FrontierSchedule* FasterElsewhere(const Frontier& frontier, FrontierCover cover, Bytes limit,
+                                        TimeNs value) {
+  const FrontierSchedule* fastest = nullptr;
+  for (const FrontierSchedule& s : frontier.schedules) {
+    if (s.cover != cover || s.limit > limit || s.value >= value) continue;
+    if (fastest == nullptr || s.value < fastest->value) fastest = &s;
+  }
+  return fastest;
+}
+
+// What the rest of the answer cannot speak of.
+std::string Elsewhere(const Frontier& frontier, Bytes limit, TimeNs value) {
+  const auto says = [](const FrontierSchedule& s) {
+    return fmt::format("{} ({}) takes {} in {}", s.name, s.placement, FormatTime(s.value),
+                       FormatMemory(s.limit));
+  };
+  std::string text;
+  const FrontierSchedule* other =
+      FasterElsewhere(frontier, FrontierCover::kOtherPlacement, limit, value);
+  if (frontier.placement != "best") {
+    text = fmt::format(" Other placements may do better{}; --placement best looks at them, too.",
+                       other == nullptr ? "" : ": " + says(*other));
+  } else if (other != nullptr) {
+    text = fmt::format(" A placement that is not looked at does better: {}.", says(*other));
+  }
+  if (const FrontierSchedule* pairs =
+          FasterElsewhere(frontier, FrontierCover::kPairs, limit, value)) {
+    text += fmt::format(" {}, with F&B pairs, which no search makes.", says(*pairs));
+  }
+  return text;
 }
 
 }  // namespace
@@ -166,10 +231,19 @@ const FrontierPoint* Frontier::At(Bytes limit) const {
 TimeNs Frontier::BoundAt(Bytes limit) const {
   if (points.empty() || limit < points.front().limit) return 0;
   // What no order under a larger limit can do, none under this one can.
-  for (const FrontierPoint& p : points) {
-    if (p.limit >= limit) return p.lower_bound();
+  for (const FrontierBound& bound : bounds) {
+    if (bound.limit >= limit) return bound.value;
   }
   return bound_beyond;
+}
+
+std::string LookedAt(const Frontier& frontier) {
+  std::string text;
+  for (size_t i = 0; i < frontier.placements.size(); ++i) {
+    const bool last = i + 1 == frontier.placements.size();
+    text += (i == 0 ? "" : last ? " or " : ", ") + frontier.placements[i];
+  }
+  return text + " placement";
 }
 
 std::string FrontierAnswer(const Frontier& frontier) {
@@ -179,12 +253,13 @@ std::string FrontierAnswer(const Frontier& frontier) {
   const Bytes from = at_home ? *frontier.home : first.limit;
   const FrontierPoint& now = *frontier.At(from);
   const FrontierPoint& then = *frontier.At(from + frontier.more);
-  std::string text =
-      fmt::format("At {}{}, the best is {}", FormatMemory(from),
+  std::string text = frontier.home_refusal.empty() ? "" : frontier.home_refusal + ". ";
+  text +=
+      fmt::format("With {}: at {}{}, the best is {}", LookedAt(frontier), FormatMemory(from),
                   at_home ? "" : ", the least that any order fits into", FormatTime(now.value()));
   if (now.value() == frontier.bound_beyond) {
     if (last.limit < from) text += fmt::format("; {} are enough for it", FormatMemory(last.limit));
-    return text + ", and no memory buys more.";
+    return text + ", and no memory buys more." + Elsewhere(frontier, from, now.value());
   }
   text +=
       fmt::format(". {} more buy {}", FormatMemory(frontier.more), Less(now.value(), then.value()));
@@ -193,10 +268,11 @@ std::string FrontierAnswer(const Frontier& frontier) {
   if (bound < then.value() && now.value() > 0) {
     text += fmt::format(" At most, they could buy {}.", Less(now.value(), bound));
   }
-  return text + fmt::format(" Beyond {} {}: {}.", FormatMemory(last.limit),
-                            last.value() == frontier.bound_beyond ? "no memory buys more"
-                                                                  : "nothing better was found",
-                            FormatTime(last.value()));
+  text += fmt::format(
+      " Beyond {} {}: {}.", FormatMemory(last.limit),
+      last.value() == frontier.bound_beyond ? "no memory buys more" : "nothing better was found",
+      FormatTime(last.value()));
+  return text + Elsewhere(frontier, from, now.value());
 }
 
 std::string FrontierText(const Frontier& frontier, int width) {
@@ -205,7 +281,7 @@ std::string FrontierText(const Frontier& frontier, int width) {
                                 frontier.micro_batches, frontier.tail);
   if (frontier.own_ratio)
     out += "limits are those of the rank that has most; all grow together\n\n";
-  out += PointsTable(frontier) + '\n' + SchedulesTable(frontier);
+  out += PointsTable(frontier) + '\n' + SchedulesTable(frontier, width);
   out += Plot(frontier, width).ToString();
   out += '\n' + Wrap(FrontierAnswer(frontier), 0, static_cast<size_t>(width)) + '\n';
   if (frontier.interrupted) out += "Interrupted: more time may find better.\n";
@@ -220,7 +296,11 @@ std::string FrontierJson(const Frontier& frontier) {
   json["objective"] = frontier.objective;
   json["tail"] = frontier.tail;
   json["placement"] = frontier.placement;
+  json["placements"] = frontier.placements;
   json["memory_limit_bytes"] = frontier.home ? Json(*frontier.home) : Json(nullptr);
+  json["memory_limit_refusal"] =
+      frontier.home_refusal.empty() ? Json(nullptr) : Json(frontier.home_refusal);
+  json["more_bytes"] = frontier.more;
   json["points"] = Json::array();
   for (const FrontierPoint& p : frontier.points) {
     Json point = {{"limit_bytes", p.limit}, {"limits_bytes", p.limits}, {"value_ns", p.value()}};
@@ -228,15 +308,20 @@ std::string FrontierJson(const Frontier& frontier) {
     point["found_by"] = p.found_by;
     point["placement"] = p.placement;
     point["stages_per_rank"] = p.stages_per_rank;
-    point["needs_bytes"] = p.needs;
     json["points"].push_back(std::move(point));
   }
+  json["bounds"] = Json::array();
+  for (const FrontierBound& b : frontier.bounds) {
+    json["bounds"].push_back({{"limit_bytes", b.limit}, {"lower_bound_ns", b.value}});
+  }
+  json["lower_bound_beyond_ns"] = frontier.bound_beyond;
   json["schedules"] = Json::array();
   for (const FrontierSchedule& s : frontier.schedules) {
     json["schedules"].push_back({{"schedule", s.name},
                                  {"limit_bytes", s.limit},
                                  {"value_ns", s.value},
-                                 {"placement", s.placement}});
+                                 {"placement", s.placement},
+                                 {"covered", s.covered()}});
   }
   json["answer"] = FrontierAnswer(frontier);
   json["passed_over"] = frontier.passed_over;

@@ -25,7 +25,7 @@ body{margin:0;background:var(--bg);color:var(--ink);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 main{max-width:1080px;margin:0 auto;padding:24px 20px 64px}
 h1{font-size:1.6rem;line-height:1.25;margin:0 0 4px}h2{font-size:1.1rem;margin:36px 0 8px}
-.facts{color:var(--soft);margin:0 0 16px}.answer{font-size:1.1rem;max-width:62ch}
+.facts{color:var(--soft);margin:0 0 16px}.answer{font-size:1.1rem;max-width:62ch}.flag{white-space:nowrap}
 figure{margin:20px 0;overflow-x:auto}svg{display:block;width:100%;min-width:640px;height:auto}
 svg text{fill:var(--ink);font-size:13px;font-family:inherit}svg .tick{fill:var(--soft)}
 g text{paint-order:stroke;stroke:var(--bg);stroke-width:3px;stroke-linejoin:round}
@@ -33,7 +33,8 @@ g text{paint-order:stroke;stroke:var(--bg);stroke-width:3px;stroke-linejoin:roun
 .curve{fill:none;stroke:var(--curve);stroke-width:2.5}
 .bound{fill:none;stroke:var(--soft);stroke-width:1.5;stroke-dasharray:4 3}
 .point{fill:var(--bg);stroke:var(--curve);stroke-width:2.5}.point.proved{fill:var(--curve)}
-.schedule{fill:var(--mark);stroke:var(--bg);stroke-width:1}.leader{stroke:var(--soft);stroke-width:1}
+.schedule{fill:var(--mark);stroke:var(--bg);stroke-width:1}
+.schedule.other{fill:var(--bg);stroke:var(--mark);stroke-width:2}.leader{stroke:var(--soft);stroke-width:1}
 .home{stroke:var(--home);stroke-width:1.5;stroke-dasharray:2 4}
 [tabindex]:focus{outline:none}[tabindex]:focus .ring,[tabindex]:hover .ring{stroke:var(--ink)}
 .ring{fill:transparent;stroke:transparent;stroke-width:2}
@@ -73,6 +74,18 @@ std::vector<double> Ticks(double low, double high, int count, double base) {
     ticks.push_back(at);
   }
   return ticks;
+}
+
+std::string_view NotCovered(FrontierCover cover) {
+  switch (cover) {
+    case FrontierCover::kCovered:
+      return "";
+    case FrontierCover::kOtherPlacement:
+      return ", which is not looked at here";
+    case FrontierCover::kPairs:
+      return ", with F&B pairs, which no search makes";
+  }
+  return "";
 }
 
 class Chart {
@@ -180,10 +193,10 @@ class Chart {
   std::string BoundPath(bool back) const {
     std::vector<std::pair<double, double>> corners;
     double until = X(frontier_.points.front().limit);
-    for (const FrontierPoint& p : frontier_.points) {
-      corners.emplace_back(until, Y(p.lower_bound()));
-      until = X(p.limit);
-      corners.emplace_back(until, Y(p.lower_bound()));
+    for (const FrontierBound& b : frontier_.bounds) {
+      corners.emplace_back(until, Y(b.value));
+      until = X(b.limit);
+      corners.emplace_back(until, Y(b.value));
     }
     corners.emplace_back(until, Y(frontier_.bound_beyond));
     corners.emplace_back(kRight, Y(frontier_.bound_beyond));
@@ -222,10 +235,10 @@ class Chart {
     std::string out;
     for (const FrontierPoint& p : frontier_.points) {
       const std::string title =
-          fmt::format("{}: {} {}, {}; {} placement, {}", FormatMemory(p.limit), frontier_.objective,
+          fmt::format("{}: {} {}, {}; {}, {}", FormatMemory(p.limit), frontier_.objective,
                       FormatTime(p.value()),
                       p.certificate.proved_optimal
-                          ? "proved optimal"
+                          ? "proved optimal for " + LookedAt(frontier_)
                           : fmt::format("at most {:.2f} % above the best", 100 * p.certificate.gap),
                       p.placement, p.found_by);
       out += fmt::format(
@@ -265,8 +278,9 @@ class Chart {
   std::string Mark(const FrontierSchedule& s) {
     const double x = X(s.limit);
     const double y = Y(s.value);
-    const std::string title = fmt::format("{}: needs {}, {} {}", s.name, FormatMemory(s.limit),
-                                          frontier_.objective, FormatTime(s.value));
+    const std::string title =
+        fmt::format("{}: needs {}, {} {}; {}{}", s.name, FormatMemory(s.limit), frontier_.objective,
+                    FormatTime(s.value), s.placement, NotCovered(s.cover));
     const auto [label, leads] = PlaceFor(x, y, 7.4 * static_cast<double>(s.name.size()) + 4);
     std::string out;
     if (leads) {
@@ -278,9 +292,10 @@ class Chart {
     return out + fmt::format(
                      "<g tabindex=\"0\" role=\"img\" aria-label=\"{2}\"><title>{2}</title>"
                      "<circle class=\"ring\" cx=\"{0:.1f}\" cy=\"{1:.1f}\" r=\"11\"/>"
-                     "<path class=\"schedule\" d=\"M{0:.1f} {1:.1f}m0 -7l7 7l-7 7l-7 -7z\"/>"
+                     "<path class=\"schedule{6}\" d=\"M{0:.1f} {1:.1f}m0 -7l7 7l-7 7l-7 -7z\"/>"
                      "<text x=\"{3:.1f}\" y=\"{4:.1f}\">{5}</text></g>\n",
-                     x, y, EscapeHtml(title), label.left + 2, label.bottom - 4, EscapeHtml(s.name));
+                     x, y, EscapeHtml(title), label.left + 2, label.bottom - 4, EscapeHtml(s.name),
+                     s.covered() ? "" : " other");
   }
 
   std::pair<Box, bool> PlaceFor(double x, double y, double width) {
@@ -314,24 +329,44 @@ class Chart {
   std::vector<Box> taken_;
 };
 
-std::string Key() {
-  return "<ul class=\"key\">"
-         "<li><svg viewBox=\"0 0 26 14\"><path class=\"curve\" d=\"M0 7H26\"/></svg>best found</li>"
-         "<li><svg viewBox=\"0 0 26 14\"><circle class=\"point proved\" cx=\"13\" cy=\"7\" "
-         "r=\"4.5\"/>"
-         "</svg>proved optimal</li>"
-         "<li><svg viewBox=\"0 0 26 14\"><circle class=\"point\" cx=\"13\" cy=\"7\" "
-         "r=\"4.5\"/></svg>"
-         "not proved</li>"
-         "<li><svg viewBox=\"0 0 26 14\"><path class=\"bound\" d=\"M0 7H26\"/></svg>no order can "
-         "be "
-         "below</li>"
-         "<li><svg viewBox=\"0 0 26 14\"><rect class=\"band\" width=\"26\" "
-         "height=\"14\"/></svg>where "
-         "the best may lie</li>"
-         "<li><svg viewBox=\"0 0 26 14\"><path class=\"schedule\" d=\"M13 0l7 7l-7 7l-7 "
-         "-7z\"/></svg>"
-         "named schedule</li></ul>";
+// A flag of ours is not broken at its hyphens, nor a number before its sign.
+std::string AnswerMarkup(const Frontier& frontier) {
+  std::string text = EscapeHtml(FrontierAnswer(frontier));
+  for (size_t at; (at = text.find(" %")) != std::string::npos;) text.replace(at, 1, "&nbsp;");
+  for (const std::string_view flag : {"--placement best", "--memory-limit"}) {
+    const size_t at = text.find(flag);
+    if (at == std::string::npos) continue;
+    text.replace(at, flag.size(), fmt::format("<span class=\"flag\">{}</span>", flag));
+  }
+  return text;
+}
+
+std::string KeyEntry(std::string_view mark, const std::string& text) {
+  return fmt::format("<li><svg viewBox=\"0 0 26 14\">{}</svg>{}</li>", mark, EscapeHtml(text));
+}
+
+// What is best, proved or bounded is so of the placements looked at, and of no other.
+std::string Key(const Frontier& frontier) {
+  const std::string of = LookedAt(frontier);
+  std::string key =
+      KeyEntry("<path class=\"curve\" d=\"M0 7H26\"/>", "best found, " + of) +
+      KeyEntry("<circle class=\"point proved\" cx=\"13\" cy=\"7\" r=\"4.5\"/>",
+               "proved optimal for " + of) +
+      KeyEntry("<circle class=\"point\" cx=\"13\" cy=\"7\" r=\"4.5\"/>", "not proved") +
+      KeyEntry("<path class=\"bound\" d=\"M0 7H26\"/>", "no order of " + of + " can be below") +
+      KeyEntry("<rect class=\"band\" width=\"26\" height=\"14\"/>", "where the best may lie");
+  bool covered = false;
+  bool others = false;
+  for (const FrontierSchedule& s : frontier.schedules) (s.covered() ? covered : others) = true;
+  constexpr std::string_view kDiamond = "d=\"M13 0l7 7l-7 7l-7 -7z\"/>";
+  if (covered) {
+    key += KeyEntry(fmt::format("<path class=\"schedule\" {}", kDiamond), "named schedule");
+  }
+  if (others) {
+    key += KeyEntry(fmt::format("<path class=\"schedule other\" {}", kDiamond),
+                    "named schedule of another placement, or of F&B pairs: may lie below");
+  }
+  return "<ul class=\"key\">" + key + "</ul>";
 }
 
 std::string PointsTable(const Frontier& frontier) {
@@ -355,12 +390,15 @@ std::string SchedulesTable(const Frontier& frontier) {
   if (frontier.schedules.empty()) return "";
   std::string out = fmt::format(
       "<h2>Named schedules</h2>\n<div class=\"scroll\"><table><thead><tr><th class=\"l\">schedule"
-      "</th><th>needs</th><th>{}</th><th class=\"l\">placement</th></tr></thead><tbody>\n",
+      "</th><th>needs</th><th>{}</th><th class=\"l\">placement</th><th class=\"l\">bound covers "
+      "it</th></tr></thead><tbody>\n",
       frontier.objective);
   for (const FrontierSchedule& s : frontier.schedules) {
     out += fmt::format(
-        "<tr><td class=\"l\">{}</td><td>{}</td><td>{}</td><td class=\"l\">{}</td></tr>\n",
-        EscapeHtml(s.name), FormatMemory(s.limit), FormatTime(s.value), EscapeHtml(s.placement));
+        "<tr><td class=\"l\">{}</td><td>{}</td><td>{}</td><td class=\"l\">{}</td>"
+        "<td class=\"l\">{}</td></tr>\n",
+        EscapeHtml(s.name), FormatMemory(s.limit), FormatTime(s.value), EscapeHtml(s.placement),
+        s.covered() ? "yes" : "no");
   }
   return out + "</tbody></table></div>\n";
 }
@@ -383,8 +421,8 @@ std::string FrontierPage(const Frontier& frontier) {
       "<h1>What more memory buys</h1>\n<p class=\"facts\">{}: {} ranks, {} micro-batches, {}, tail "
       "{}, placement {}</p>\n<p class=\"answer\">{}</p>\n",
       EscapeHtml(frontier.scenario), frontier.ranks, frontier.micro_batches, frontier.objective,
-      frontier.tail, EscapeHtml(frontier.placement), EscapeHtml(FrontierAnswer(frontier)));
-  out += "<figure>\n" + drawn + "<figcaption>" + Key();
+      frontier.tail, EscapeHtml(frontier.placement), AnswerMarkup(frontier));
+  out += "<figure>\n" + drawn + "<figcaption>" + Key(frontier);
   if (frontier.own_ratio) {
     out += "<p>Limits are those of the rank that has most; all grow together.</p>";
   }

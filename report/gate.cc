@@ -53,14 +53,14 @@ void JudgeStanding(const GateEntry& before, const GateEntry& now, GateRow* row) 
   }
 }
 
-GateState Compare(GateMetric metric, const GateTolerances& tolerances,
-                  const std::optional<int64_t>& before, const std::optional<int64_t>& after) {
+GateState Compare(GateMetric metric, const GateRules& rules, const std::optional<int64_t>& before,
+                  const std::optional<int64_t>& after) {
   if (before == after) return GateState::kSame;
   if (!before) return GateState::kNew;
   if (!after) return GateState::kWorse;  // what was known is not known any more
   if (IsRate(metric) && std::abs(*after - *before) <= kRateSlack) return GateState::kSame;
   if (*after < *before) return GateState::kBetter;
-  return tolerances.Allows(metric, *before, *after) ? GateState::kTolerated : GateState::kWorse;
+  return rules.Allows(metric, *before, *after) ? GateState::kTolerated : GateState::kWorse;
 }
 
 bool IsWorse(const GateChange& a, const GateChange& b) {
@@ -70,17 +70,17 @@ bool IsWorse(const GateChange& a, const GateChange& b) {
   return a.growth().value_or(kMost) > b.growth().value_or(kMost);
 }
 
-GateRow JudgeEntry(const GateEntry& before, const GateEntry& now,
-                   const GateTolerances& tolerances) {
+GateRow JudgeEntry(const GateEntry& before, const GateEntry& now, const GateRules& rules) {
   GateRow row{.scenario = {}, .schedule = now.schedule};
   JudgeStanding(before, now, &row);
   // The numbers of what did not run once are no measure.
   if (!before.valid || !now.valid) return row;
   for (int i = 0; i < kNumGateMetrics; ++i) {
     const auto metric = static_cast<GateMetric>(i);
+    if (!rules.watches(metric)) continue;
     const GateChange change{
         .metric = metric,
-        .state = Compare(metric, tolerances, before.figure(metric), now.figure(metric)),
+        .state = Compare(metric, rules, before.figure(metric), now.figure(metric)),
         .before = before.figure(metric),
         .after = now.figure(metric)};
     if (change.state == GateState::kSame) continue;
@@ -89,6 +89,20 @@ GateRow JudgeEntry(const GateEntry& before, const GateEntry& now,
   }
   std::stable_sort(row.changes.begin(), row.changes.end(), IsWorse);
   return row;
+}
+
+// Other times by another machine's profile say nothing of a change.
+void RequireSameProfile(const GateScenario& before, const GateScenario& now,
+                        std::string_view name) {
+  if (before.profile == now.profile) return;
+  const auto words = [](const std::string& digest) {
+    return digest.empty() ? std::string("none") : digest;
+  };
+  throw InputError(
+      fmt::format("{}: \"{}\" was made with another profile (digest {} there, {} now)", name,
+                  now.name, words(before.profile), words(now.profile)),
+      "play it with that one: --profile FILE, or the scenario's; or write the baseline anew with "
+      "`gate ... --update`");
 }
 
 void AddMissing(const GateScenario& before, const GateScenario* now, GateVerdict* verdict) {
@@ -117,12 +131,28 @@ bool IsRate(GateMetric metric) {
 
 int64_t GateRate(double share) { return std::llround(share * static_cast<double>(kGateRateUnit)); }
 
-void GateTolerances::Set(std::string_view text) {
+void GateRules::Watch(std::string_view metric) {
+  const auto at = std::find(kMetricNames.begin(), kMetricNames.end(), metric);
+  if (at == kMetricNames.end()) {
+    throw InputError(fmt::format("--metric: there is no \"{}\"", metric),
+                     fmt::format("the metrics are {}", fmt::join(kMetricNames, ", ")));
+  }
+  bool& named = named_[static_cast<size_t>(at - kMetricNames.begin())];
+  if (named) throw InputError(fmt::format("--metric: {} is given twice", metric), "give it once");
+  named = true;
+}
+
+void GateRules::Tolerate(std::string_view text) {
   const size_t equals = std::min(text.find('='), text.size());
   const auto at = std::find(kMetricNames.begin(), kMetricNames.end(), text.substr(0, equals));
   if (at == kMetricNames.end() || equals == text.size()) {
     throw InputError(fmt::format("--tolerance: \"{}\" is not METRIC=PERCENT", text),
                      fmt::format("the metrics are {}", fmt::join(kMetricNames, ", ")));
+  }
+  std::optional<double>& allowed = percent_[static_cast<size_t>(at - kMetricNames.begin())];
+  if (allowed) {
+    throw InputError(fmt::format("--tolerance: {} is given twice", *at),
+                     "give the one that is meant");
   }
   std::string_view number = text.substr(equals + 1);
   if (number.ends_with('%')) number.remove_suffix(1);
@@ -134,10 +164,24 @@ void GateTolerances::Set(std::string_view text) {
                                  text.substr(equals + 1)),
                      fmt::format("for example {}=0.5", *at));
   }
-  percent_[static_cast<size_t>(at - kMetricNames.begin())] = percent;
+  allowed = percent;
 }
 
-bool GateTolerances::Allows(GateMetric metric, int64_t before, int64_t after) const {
+void GateRules::RefuseIdle() const {
+  for (size_t i = 0; i < percent_.size(); ++i) {
+    if (!percent_[i] || watches(static_cast<GateMetric>(i))) continue;
+    throw InputError(fmt::format("--tolerance: {} is not watched", kMetricNames[i]),
+                     fmt::format("add --metric {}, or leave its tolerance out", kMetricNames[i]));
+  }
+}
+
+bool GateRules::watches_all() const {
+  return std::none_of(named_.begin(), named_.end(), [](bool named) { return named; });
+}
+
+bool GateRules::watches(GateMetric metric) const { return watches_all() || named_[At(metric)]; }
+
+bool GateRules::Allows(GateMetric metric, int64_t before, int64_t after) const {
   const double whole = static_cast<double>(IsRate(metric) ? kGateRateUnit : before);
   const auto slack = static_cast<double>(IsRate(metric) ? kRateSlack : 0);
   // The difference is exact; only what it is held against is rounded.
@@ -167,6 +211,12 @@ void RequireComparable(const GateRecord& baseline, const GateRecord& now,
     throw InputError(fmt::format("{}: was made with {} {}, not {}", name, flag, theirs, word),
                      way_out);
   }
+  for (const auto& [flag, word] : baseline.settings) {
+    if (now.settings.contains(flag)) continue;
+    throw InputError(
+        fmt::format("{}: was made with {} {}, which this program does not know", name, flag, word),
+        way_out);
+  }
   for (const GateScenario& scenario : now.scenarios) {
     const GateScenario* before = Find(baseline, scenario.name);
     if (before == nullptr) {
@@ -179,6 +229,7 @@ void RequireComparable(const GateRecord& baseline, const GateRecord& now,
                       scenario.micro_batches),
           way_out);
     }
+    RequireSameProfile(*before, scenario, name);
     for (const std::string& schedule : asked_for) {
       if (Find(*before, schedule) != nullptr) continue;
       throw InputError(fmt::format("{}: \"{}\" has no schedule {}", name, scenario.name, schedule),
@@ -187,9 +238,12 @@ void RequireComparable(const GateRecord& baseline, const GateRecord& now,
   }
 }
 
-GateVerdict JudgeGate(const GateRecord& baseline, const GateRecord& now,
-                      const GateTolerances& tolerances) {
+GateVerdict JudgeGate(const GateRecord& baseline, const GateRecord& now, const GateRules& rules) {
   GateVerdict verdict;
+  for (int i = 0; i < kNumGateMetrics && !rules.watches_all(); ++i) {
+    const auto metric = static_cast<GateMetric>(i);
+    if (rules.watches(metric)) verdict.watched.push_back(metric);
+  }
   for (const GateScenario& scenario : now.scenarios) {
     const GateScenario* before = Find(baseline, scenario.name);
     for (const GateEntry& entry : scenario.entries) {
@@ -198,7 +252,7 @@ GateVerdict JudgeGate(const GateRecord& baseline, const GateRecord& now,
                   .schedule = entry.schedule,
                   .state = GateState::kNew,
                   .note = "is not in the baseline"};
-      if (old != nullptr) row = JudgeEntry(*old, entry, tolerances);
+      if (old != nullptr) row = JudgeEntry(*old, entry, rules);
       row.scenario = scenario.name;
       verdict.rows.push_back(std::move(row));
     }

@@ -1,7 +1,7 @@
 // The gate: is what is played now worse than what a baseline file says?
 //
 //   const GateRecord baseline = ReadGateRecord(ReadFile(path), path);
-//   const GateVerdict verdict = JudgeGate(baseline, now, tolerances);
+//   const GateVerdict verdict = JudgeGate(baseline, now, rules);
 //   verdict.passes();
 //
 // A GateRecord is both what a baseline holds and what was played. Whatever a baseline lacks or says
@@ -57,6 +57,7 @@ struct GateScenario {
   std::string name;
   int ranks = 0;
   int micro_batches = 0;
+  std::string profile{};  // digest of what its times come from; empty where they are typed in
   std::vector<GateEntry> entries{};
 
   friend bool operator==(const GateScenario&, const GateScenario&) = default;
@@ -74,21 +75,34 @@ std::string ToJson(const GateRecord& record);
 GateRecord ReadGateRecord(std::string_view json, std::string_view name);
 
 // Throws InputError, telling how to make a new baseline, where the two cannot be compared: played
-// otherwise, a scenario that the baseline does not have, or has in another shape; or one of
-// `asked_for`, schedules named by the user, that it does not have.
+// otherwise, a scenario that the baseline does not have, or has in another shape or with another
+// profile; or one of `asked_for`, schedules named by the user, that it does not have.
 void RequireComparable(const GateRecord& baseline, const GateRecord& now,
                        const std::vector<std::string>& asked_for, std::string_view name);
 
-// How much more than the baseline is let pass, in percent of it; of rates, in percentage points.
-class GateTolerances {
+// Which metrics are compared, and how much more than the baseline is let pass. What does not run or
+// fit any more is worse whatever is watched.
+class GateRules {
  public:
-  // "step_ns=0.5". Throws InputError.
-  void Set(std::string_view metric_and_percent);
-  double percent(GateMetric metric) const { return percent_[static_cast<size_t>(metric)]; }
+  // "bubble_rate": that one, and others so named, are watched; without any, all are. Throws
+  // InputError, as for one named twice.
+  void Watch(std::string_view metric);
+  // "step_ns=0.5": in percent of the baseline; of rates, in percentage points. Throws InputError,
+  // as for one named twice.
+  void Tolerate(std::string_view metric_and_percent);
+  // Throws InputError for a tolerance that would do nothing.
+  void RefuseIdle() const;
+
+  bool watches_all() const;
+  bool watches(GateMetric metric) const;
+  double percent(GateMetric metric) const { return percent_[At(metric)].value_or(0); }
   bool Allows(GateMetric metric, int64_t before, int64_t after) const;
 
  private:
-  std::array<double, kNumGateMetrics> percent_{};
+  static size_t At(GateMetric metric) { return static_cast<size_t>(metric); }
+
+  std::array<bool, kNumGateMetrics> named_{};
+  std::array<std::optional<double>, kNumGateMetrics> percent_{};
 };
 
 // From good to bad.
@@ -117,14 +131,14 @@ struct GateRow {
 };
 
 struct GateVerdict {
-  std::vector<GateRow> rows;  // as played, then those of the baseline that were not
+  std::vector<GateRow> rows;          // as played, then those of the baseline that were not
+  std::vector<GateMetric> watched{};  // empty: all
 
   int Count(GateState state) const;
   bool passes() const { return Count(GateState::kWorse) == 0; }
   bool changed() const { return Count(GateState::kSame) < static_cast<int>(rows.size()); }
 };
 
-GateVerdict JudgeGate(const GateRecord& baseline, const GateRecord& now,
-                      const GateTolerances& tolerances);
+GateVerdict JudgeGate(const GateRecord& baseline, const GateRecord& now, const GateRules& rules);
 
 }  // namespace spiritlevel

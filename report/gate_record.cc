@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "report/gate.h"
 
 namespace spiritlevel {
@@ -70,12 +71,27 @@ class Reader {
 
   Json Parse(std::string_view text) const {
     Json json;
+    std::vector<std::set<std::string>> keys;  // of the objects that are open
+    std::string twice;
+    const auto watch = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+      if (event == Json::parse_event_t::object_start) keys.emplace_back();
+      if (event == Json::parse_event_t::object_end) keys.pop_back();
+      if (event != Json::parse_event_t::key) return true;
+      const auto key = parsed.get<std::string>();
+      if (!keys.back().insert(key).second && twice.empty()) twice = key;
+      return true;
+    };
     try {
-      json = Json::parse(text);
+      json = Json::parse(text, watch);
     } catch (const Json::exception&) {
       throw InputError(fmt::format("{}: is not JSON", name_),
                        "a conflict left by a merge, or a file cut off? fetch the committed one "
                        "again");
+    }
+    // Which of the two would count is nowhere said; after a merge it may be the wrong one.
+    if (!twice.empty()) {
+      throw InputError(fmt::format("{}: \"{}\" stands twice in one object", name_, Shown(twice)),
+                       "a conflict left by a merge? fetch the committed one again");
     }
     const bool ours = json.is_object() && json.contains("format") && json["format"] == kFormat;
     if (!ours) {
@@ -121,6 +137,7 @@ class Reader {
     where_ = scenario.name + ": ";
     scenario.ranks = Count(json, "ranks");
     scenario.micro_batches = Count(json, "micro_batches");
+    scenario.profile = Profile(json);
     std::set<std::string> names;
     for (const Json& one : List(json, "results")) {
       scenario.entries.push_back(Entry(one, scenario.name));
@@ -128,6 +145,14 @@ class Reader {
       Refuse("schedule", "stands twice");
     }
     return scenario;
+  }
+
+  std::string Profile(const Json& json) const {
+    if (!json.contains("profile")) Refuse("profile", "is missing");
+    const Json& field = json["profile"];
+    if (field.is_null()) return "";
+    if (!field.is_string() || field.get<std::string>().empty()) Refuse("profile", "is no digest");
+    return field.get<std::string>();
   }
 
   GateEntry Entry(const Json& json, const std::string& scenario) {
@@ -184,6 +209,7 @@ std::string ToJson(const GateRecord& record) {
     one["scenario"] = scenario.name;
     one["ranks"] = scenario.ranks;
     one["micro_batches"] = scenario.micro_batches;
+    one["profile"] = scenario.profile.empty() ? Json(nullptr) : Json(scenario.profile);
     one["results"] = Json::array();
     for (const GateEntry& entry : scenario.entries) one["results"].push_back(EntryOf(entry));
     json["scenarios"].push_back(std::move(one));

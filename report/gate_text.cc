@@ -1,9 +1,11 @@
 #include "report/gate_text.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -24,7 +26,7 @@ std::string_view Words(GateMetric metric) {
 }
 
 std::string Value(GateMetric metric, const std::optional<int64_t>& value) {
-  if (!value) return "–";
+  if (!value) return "unknown";
   if (IsRate(metric)) {
     return fmt::format("{:.2f} %", 100 * static_cast<double>(*value) / kGateRateUnit);
   }
@@ -77,7 +79,30 @@ std::string Plural(int count, std::string_view word) {
   return fmt::format("{} {}{}", count, word, count == 1 ? "" : "s");
 }
 
-// "3 schedules: 1 worse, 2 as before"
+// "14 schedules on 2 scenarios"; where these have different ones, "27 results on 2 scenarios".
+std::string Played(const GateVerdict& verdict) {
+  std::map<std::string, int> rows_of;
+  for (const GateRow& row : verdict.rows) ++rows_of[row.scenario];
+  const int first = rows_of.empty() ? 0 : rows_of.begin()->second;
+  if (rows_of.size() < 2) return Plural(first, "schedule");
+  const bool alike = std::all_of(rows_of.begin(), rows_of.end(),
+                                 [&](const auto& of) { return of.second == first; });
+  const std::string scenarios = Plural(static_cast<int>(rows_of.size()), "scenario");
+  return alike ? fmt::format("{} on {}", Plural(first, "schedule"), scenarios)
+               : fmt::format("{} on {}", Plural(static_cast<int>(verdict.rows.size()), "result"),
+                             scenarios);
+}
+
+// "; only bubble rate is watched"
+std::string Watched(const GateVerdict& verdict) {
+  if (verdict.watched.empty()) return "";
+  std::vector<std::string_view> words;
+  for (const GateMetric metric : verdict.watched) words.push_back(Words(metric));
+  return fmt::format("; only {} {} watched", fmt::join(words, ", "),
+                     words.size() == 1 ? "is" : "are");
+}
+
+// "14 schedules on 2 scenarios: 1 worse, 27 as before"
 std::string Tally(const GateVerdict& verdict) {
   std::string text;
   const auto add = [&](GateState state, std::string_view words) {
@@ -89,7 +114,7 @@ std::string Tally(const GateVerdict& verdict) {
   add(GateState::kBetter, "better");
   add(GateState::kNew, "new");
   add(GateState::kSame, "as before");
-  return fmt::format("{}: {}", Plural(static_cast<int>(verdict.rows.size()), "schedule"), text);
+  return fmt::format("{}: {}{}", Played(verdict), text, Watched(verdict));
 }
 
 std::string_view Advice(const GateVerdict& verdict) {
@@ -107,8 +132,9 @@ std::string_view Advice(const GateVerdict& verdict) {
 std::string InWords(const Line& line) {
   if (line.change == nullptr) return line.row->note;
   const GateChange& c = *line.change;
-  return fmt::format("{}: {} -> {}  {}", Words(c.metric), Value(c.metric, c.before),
-                     Value(c.metric, c.after), Growth(c));
+  const std::string growth = Growth(c);
+  return fmt::format("{}: {} -> {}{}{}", Words(c.metric), Value(c.metric, c.before),
+                     Value(c.metric, c.after), growth.empty() ? "" : "  ", growth);
 }
 
 // A line break would end a table, and "|" a cell.
@@ -183,8 +209,8 @@ std::string GateText(const GateVerdict& verdict) {
 std::string GateMarkdown(const GateVerdict& verdict) {
   const std::vector<Line> lines = LinesOf(verdict);
   if (lines.empty()) {
-    return fmt::format("**Spiritlevel gate passed**: nothing changed on {}.\n",
-                       Plural(static_cast<int>(verdict.rows.size()), "schedule"));
+    return fmt::format("**Spiritlevel gate passed**: nothing changed on {}{}.\n", Played(verdict),
+                       Watched(verdict));
   }
   std::string out = fmt::format("### Spiritlevel gate {}\n\n{}.\n\n",
                                 verdict.passes() ? "passed" : "failed", Tally(verdict));
@@ -234,12 +260,13 @@ std::string GateJUnit(const GateVerdict& verdict) {
   return out + "</testsuite>\n</testsuites>\n";
 }
 
-std::string GateJson(const GateVerdict& verdict, const GateTolerances& tolerances) {
+std::string GateJson(const GateVerdict& verdict, const GateRules& rules) {
   Json json;
   json["passes"] = verdict.passes();
   for (int i = 0; i < kNumGateMetrics; ++i) {
     const auto metric = static_cast<GateMetric>(i);
-    json["tolerance_percent"][std::string(Name(metric))] = tolerances.percent(metric);
+    if (!rules.watches(metric)) continue;
+    json["tolerance_percent"][std::string(Name(metric))] = rules.percent(metric);
   }
   json["results"] = Json::array();
   for (const GateRow& row : verdict.rows) {

@@ -17,6 +17,6 @@ std::string GateMarkdown(const GateVerdict& verdict);
 // One testcase for each schedule on each scenario; what is worse is its failure.
 std::string GateJUnit(const GateVerdict& verdict);
 
-std::string GateJson(const GateVerdict& verdict, const GateTolerances& tolerances);
+std::string GateJson(const GateVerdict& verdict, const GateRules& rules);
 
 }  // namespace spiritlevel

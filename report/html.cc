@@ -102,9 +102,8 @@ class Page {
                         Count(comparison_.micro_batches, "micro-batch", "es");
     const std::string choices = Choices(comparison_);
     if (!choices.empty()) facts += " · " + choices;
-    return facts + (comparison_.memory_limit
-                        ? " · memory limit " + FormatMemory(*comparison_.memory_limit)
-                        : " · no memory limit");
+    return facts + (HasLimit(comparison_) ? " · memory limit " + LimitWords(comparison_)
+                                          : " · no memory limit");
   }
 
   std::string Verdict() const {
@@ -169,8 +168,7 @@ class Page {
     out += Figure(
         "peak memory", FormatMemory(PeakBytes(s)),
         fmt::format("rank {}{}", s.fullest_rank(),
-                    comparison_.memory_limit ? " of " + FormatMemory(*comparison_.memory_limit)
-                                             : ", no limit given"));
+                    HasLimit(comparison_) ? " of " + LimitWords(comparison_) : ", no limit given"));
     return out + "</dl>\n";
   }
 

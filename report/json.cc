@@ -16,6 +16,14 @@ Json OrNull(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+// By rank; null where there are none.
+Json LimitsOf(const Comparison& comparison) {
+  if (!HasLimit(comparison)) return nullptr;
+  Json limits = Json::array();
+  for (int rank = 0; rank < comparison.ranks; ++rank) limits.push_back(LimitOf(comparison, rank));
+  return limits;
+}
+
 Json StallsOf(const Summary& summary) {
   Json stalls = Json::object();
   for (int i = 0; i < kNumStallCategories; ++i) {
@@ -127,6 +135,7 @@ std::string ToJson(const Comparison& comparison) {
   json["ranks"] = comparison.ranks;
   json["micro_batches"] = comparison.micro_batches;
   json["memory_limit_bytes"] = OrNull(comparison.memory_limit);
+  json["memory_limits_bytes"] = LimitsOf(comparison);
   json["posting"] = comparison.posting;
   json["tail"] = comparison.tail;
   json["receives"] = comparison.receives;

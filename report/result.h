@@ -51,7 +51,8 @@ struct Comparison {
   std::string scenario;
   int ranks = 0;
   int micro_batches = 0;
-  std::optional<Bytes> memory_limit{};
+  std::optional<Bytes> memory_limit{};  // of every rank
+  std::vector<Bytes> rank_limits{};     // where they differ, by rank; memory_limit is none then
   std::string posting{};
   std::string tail{};
   std::string receives{};  // where that is a choice, as are the next two

@@ -83,9 +83,7 @@ class Table {
                     comparison_.micro_batches == 1 ? "" : "es");
     const std::string choices = Choices(comparison_);
     if (!choices.empty()) title += ", " + choices;
-    if (comparison_.memory_limit) {
-      title += fmt::format(", memory limit {}", FormatMemory(*comparison_.memory_limit));
-    }
+    if (HasLimit(comparison_)) title += ", memory limit " + LimitWords(comparison_);
     return title;
   }
 
@@ -212,7 +210,7 @@ class Table {
         "each is 1/v as large");
     add("sent", fmt::format("{} between ranks in one iteration; par: copies of the parameters",
                             sends_bytes() ? "data" : "messages"));
-    if (!comparison_.memory_limit) add("fits", "no memory limit is given");
+    if (!HasLimit(comparison_)) add("fits", "no memory limit is given");
     if (!advice_.schedule.empty()) add("*", "advised");
     return legend;
   }
@@ -221,7 +219,7 @@ class Table {
     std::string legend = fmt::format(
         "how far the longest rank span lies above a bound that no order of its placement can be "
         "below{}; opt: not at all, which proves it optimal",
-        comparison_.memory_limit ? " within the limit" : "");
+        HasLimit(comparison_) ? " within the limit" : "");
     std::vector<std::string> why;
     for (const Result& r : comparison_.results) {
       if (!r.summary || r.certificate || r.certificate_note.empty()) continue;

@@ -385,7 +385,26 @@ std::string ToTorchCsv(const Schedule& schedule) {
   return csv;
 }
 
-std::string DescribeTorchPlacement(const Schedule& schedule) {
+bool NumberedSchedule::is_as_it_was() const { return std::is_sorted(order.begin(), order.end()); }
+
+NumberedSchedule NumberedByLosses(const Schedule& schedule) {
+  RefuseStageOnTwoRanks(schedule);
+  const int last = schedule.num_stages() - 1;
+  std::vector<int> order;
+  std::vector<int> number(static_cast<size_t>(schedule.num_micro_batches()));
+  for (const Op& op : schedule.ops(schedule.rank_of(last, 0))) {
+    if (op.stage != last || op.pass != Pass::kF) continue;
+    number[static_cast<size_t>(op.micro_batch)] = static_cast<int>(order.size());
+    order.push_back(op.micro_batch);
+  }
+  Orders orders = schedule.ToOrders();
+  for (std::vector<Op>& ops : orders) {
+    for (Op& op : ops) op.micro_batch = number[static_cast<size_t>(op.micro_batch)];
+  }
+  return {Schedule(std::move(orders)), std::move(order)};
+}
+
+std::string DescribeTorchPlacement(const Schedule& schedule, TorchForm form) {
   RefuseStageOnTwoRanks(schedule);
   const int ranks = schedule.num_ranks();
   std::string out;
@@ -398,9 +417,12 @@ std::string DescribeTorchPlacement(const Schedule& schedule) {
   out += StyleLine(style);
   out += fmt::format(
       "PyTorch: schedule = _PipelineScheduleRuntime(stages, n_microbatches={}, loss_fn=...);\n"
-      "    schedule._load_csv(FILE)\n",
-      schedule.num_micro_batches());
-  out += TorchtitanLine(style, schedule.num_stages() / ranks);
+      "    schedule._load_csv(FILE{})\n",
+      schedule.num_micro_batches(),
+      form == TorchForm::kComputeComms ? ", format=\"compute_comms\"" : "");
+  out += form == TorchForm::kComputeComms
+             ? "torchtitan: cannot, it loads files without sends and receives only\n"
+             : TorchtitanLine(style, schedule.num_stages() / ranks);
   return out + Remarks(schedule);
 }
 

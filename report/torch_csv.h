@@ -12,6 +12,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/schedule.h"
 
@@ -24,9 +25,24 @@ namespace spiritlevel {
 // What is returned was read back and passed PyTorch's checks (TorchObjection).
 std::string ToTorchCsv(const Schedule& schedule);
 
+// A schedule whose micro-batches are called by the order in which its last stage runs them, as
+// PyTorch needs them. What is `order[n]` in `schedule` as it was is `n` here.
+struct NumberedSchedule {
+  Schedule schedule;
+  std::vector<int> order;
+
+  bool is_as_it_was() const;
+};
+
+// For an order that somebody found, and whose user hands out the micro-batches. Throws like
+// ToTorchCsv() for a stage on two ranks.
+NumberedSchedule NumberedByLosses(const Schedule& schedule);
+
 // For the user, a few lines: which rank must build which stages, the placement style ("loop" or
 // "v") that does so, and what runs the file. Throws like ToTorchCsv for a stage on two ranks.
-std::string DescribeTorchPlacement(const Schedule& schedule);
+enum class TorchForm { kComputeOnly, kComputeComms };
+std::string DescribeTorchPlacement(const Schedule& schedule,
+                                   TorchForm form = TorchForm::kComputeOnly);
 
 // What PyTorch would say to a compute-only CSV: its validation, and the progress check of the pass
 // that adds the communication. Works on the text alone, not on the Schedule that it was written

@@ -186,7 +186,7 @@ void WarnIfNotSplit(const ModelSlices& slices, const Place& form, Judge* judge) 
   if (weight_grad < 0.1 * backward) {
     judge->Warn({form, "weight_grad_us"}, fmt::format("W is {:.3g} % of the backward: {}",
                                                       100 * weight_grad / backward, kLikely));
-  } else if (input_grad > 1.5 * forward) {
+  } else if (forward > 0 && input_grad > 1.5 * forward) {
     judge->Warn({form, "input_grad_us"},
                 fmt::format("B is {:.3g} times F: {}", input_grad / forward, kLikely));
   }

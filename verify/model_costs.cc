@@ -97,7 +97,7 @@ MemoryByCategory StaticMemory(const TrainingTask& task, int stage,
 
 // What a pass holds for a while: its peak, with the messages that it takes and returns, above what
 // the ledger has for it without.
-StageCost StageMemory(const TrainingTask& task, int stage) {
+StageCost MemoryCostOf(const TrainingTask& task, int stage) {
   const cpu::StageSizes sizes = cpu::SizesOf(task.shape, task.stages[static_cast<size_t>(stage)]);
   StageCost cost{.activation = sizes.kept, .weight_state = sizes.weight_state};
   const auto set = [&](Pass pass, const cpu::PassBytes& bytes, Bytes in_ledger) {
@@ -127,7 +127,7 @@ Costs ModelCosts(const TrainingTask& task, const ModelTimes& times,
       .barrier = times.barrier,
       .gradients = SumsOf(task, times)};
   for (int s = 0; s < task.num_stages(); ++s) {
-    StageCost cost = StageMemory(task, s);
+    StageCost cost = MemoryCostOf(task, s);
     if (!times.passes.empty()) {
       const PassTimes& passes = times.passes[static_cast<size_t>(s)];
       cost.forward = passes.forward;

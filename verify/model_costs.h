@@ -40,7 +40,7 @@ struct ModelCostsOptions {
 };
 
 // One stage's, its memory alone.
-StageCost StageMemory(const TrainingTask& task, int stage);
+StageCost MemoryCostOf(const TrainingTask& task, int stage);
 
 Costs ModelCosts(const TrainingTask& task, const ModelTimes& times = {},
                  const ModelCostsOptions& options = {});

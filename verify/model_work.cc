@@ -41,7 +41,7 @@ ModelWork::ModelWork(const RankContext& context, std::shared_ptr<const TrainingT
                             : std::make_unique<SimpleTail>(*model_, context);
   SPIRITLEVEL_CHECK(tail_ != nullptr, "every work has a tail");
   for (const auto& held : model_->stages()) {
-    memory_[held->number] = StageMemory(*task_, held->number);
+    memory_[held->number] = MemoryCostOf(*task_, held->number);
   }
   BeginRun(context);
 }

@@ -126,8 +126,10 @@ void MpiExchange::End(NodeId node, const NodeTimes& times, std::span<Outgoing> o
 }
 
 NodeTimes MpiExchange::JoinAndWait(NodeId node, TimeNs head, Servant& servant) {
-  Join(node, servant.Contribute(node));
+  Payload contribution = servant.Contribute(node);
+  // Before others can have it: who is put to sleep behind the sending would have come too late.
   const TimeNs joined = std::max(head, Now());
+  Join(node, std::move(contribution));
   for (const TimeNs since = Now();;) {
     Progress(servant);
     if (has_sum_[plan_.collective_of(node)]) break;
@@ -293,6 +295,7 @@ std::optional<Payload> MpiExchange::Poll(int from, int tag, int64_t number) {
 void MpiExchange::Join(NodeId member, Payload contribution) {
   const int32_t collective = plan_.collective_of(member);
   const std::vector<int> indices = IndicesOf(collective);
+  const TimeNs joined = Now();  // before others can have it, as above
   Joining joining{.member = member};
   joining.contributions.resize(indices.size());
   joining.is_there.resize(indices.size(), false);
@@ -306,9 +309,8 @@ void MpiExchange::Join(NodeId member, Payload contribution) {
   joining.contributions[static_cast<size_t>(own)] = std::move(contribution);
   joining.is_there[static_cast<size_t>(own)] = true;
   if (program_.is_reduction(member)) {
-    const TimeNs now = Now();
     timeline_.reductions[static_cast<size_t>(member - program_.reduction_node(0))] = {
-        .start = now, .end = now, .ready = head_[member]};
+        .start = joined, .end = joined, .ready = head_[member]};
   }
   joining_.push_back(std::move(joining));
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 #include "base/check.h"
 #include "sim/analysis/summary.h"
@@ -17,6 +18,7 @@
 #include "sim/search/anneal.h"
 #include "sim/search/bound.h"
 #include "sim/search/explore.h"
+#include "sim/search/stop_sign.h"
 
 namespace spiritlevel {
 namespace {
@@ -51,8 +53,12 @@ class Budget {
         begin_(Clock::now()),
         first_(decoder.num_attempts()) {}
 
+  bool Stopped() const {
+    return options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
+  }
+
   double Used() const {
-    if (options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed)) return 1;
+    if (Stopped()) return 1;
     if (options_.evaluations > 0) {
       return static_cast<double>(decoder_.num_attempts() - first_) /
              static_cast<double>(evaluations_);
@@ -136,7 +142,7 @@ class Island {
 
   void Run() {
     const Budget budget(options_, evaluations_, decoder_);
-    OfferSeeds();
+    OfferSeeds(budget);
     const double share = IsSmall() ? kShareOfExploringIfSmall : kShareOfExploring;
     for (double used = budget.Used(); used < share; used = budget.Used()) {
       if (IsDone(explorer_.candidates())) break;
@@ -162,17 +168,26 @@ class Island {
     return !candidates.empty() && candidates.best().value <= options_.lower_bound;
   }
 
-  void OfferSeeds() {
+  // All of them with a budget by count, or the answer would hang on more than the number.
+  bool IsOver(const Budget& budget) const {
+    return options_.evaluations > 0 ? budget.Stopped() : budget.Used() >= 1;
+  }
+
+  void OfferSeeds(const Budget& budget) {
     for (const TurnKind kind : {TurnKind::kB, TurnKind::kBW, TurnKind::kW}) {
       explorer_.Offer(SerialPlan(problem_, kind));
     }
     for (const Orders& orders : options_.seeds) {
       Plan plan;
+      if (IsOver(budget)) return;
       if (!ReadPlan(problem_, orders, &plan)) continue;
       explorer_.Offer(plan);
       for (std::vector<Turn>& turns : plan.turns) std::erase(turns, kTurnW);
+      if (IsOver(budget)) return;
       explorer_.Offer(plan);
+      if (IsOver(budget)) return;
       explorer_.Offer(WithAll(TurnKind::kB, plan));
+      if (IsOver(budget)) return;
       explorer_.Offer(WithAll(TurnKind::kBW, plan));
     }
   }
@@ -286,20 +301,20 @@ bool IsPlacedAs(const Placement& placement, const Schedule& schedule) {
   return true;
 }
 
-// A seed as it is, W's where they stand, if it fits the problem.
-TimeNs ValueOfSeed(const SearchProblem& problem, const Orders& orders) {
-  const Schedule schedule(orders);
-  if (!IsPlacedAs(problem.placement, schedule) ||
-      schedule.num_micro_batches() != problem.micro_batches()) {
-    return Decoder::kInfeasible;
+// How good an order is: of two as fast the one that needs less memory on its fullest rank, then
+// less in all.
+struct Merit {
+  TimeNs value = Decoder::kInfeasible;
+  Bytes fullest = 0;
+  Int128 all = 0;
+
+  friend bool operator<(const Merit& a, const Merit& b) {
+    return std::tie(a.value, a.fullest, a.all) < std::tie(b.value, b.fullest, b.all);
   }
-  Evaluator evaluator(*problem.costs);
-  const Evaluator::Result& r = evaluator.Evaluate(schedule, problem.tail, kPeriodIterations);
-  for (int rank = 0; rank < problem.placement.ranks; ++rank) {
-    const auto i = static_cast<size_t>(rank);
-    if (r.peak_bytes[i] > problem.limits[i]) return Decoder::kInfeasible;
-  }
-  switch (problem.objective) {
+};
+
+TimeNs ValueOf(const Evaluator::Result& r, Objective objective) {
+  switch (objective) {
     case Objective::kSpan:
       return r.max_rank_span;
     case Objective::kMakespan:
@@ -308,6 +323,25 @@ TimeNs ValueOfSeed(const SearchProblem& problem, const Orders& orders) {
       return r.period;
   }
   return Decoder::kInfeasible;
+}
+
+// Of an order as it is, W's where they stand, if it fits the problem.
+Merit MeritOf(const SearchProblem& problem, const Orders& orders) {
+  const Schedule schedule(orders);
+  if (!IsPlacedAs(problem.placement, schedule) ||
+      schedule.num_micro_batches() != problem.micro_batches()) {
+    return {};
+  }
+  Evaluator evaluator(*problem.costs);
+  const Evaluator::Result& r = evaluator.Evaluate(schedule, problem.tail, kPeriodIterations);
+  Merit merit{.value = ValueOf(r, problem.objective)};
+  for (int rank = 0; rank < problem.placement.ranks; ++rank) {
+    const auto i = static_cast<size_t>(rank);
+    if (r.peak_bytes[i] > problem.limits[i]) return {};
+    merit.fullest = std::max(merit.fullest, r.peak_bytes[i]);
+    merit.all += r.peak_bytes[i];
+  }
+  return merit;
 }
 
 void CheckProblem(const SearchProblem& problem) {
@@ -323,57 +357,124 @@ void CheckProblem(const SearchProblem& problem) {
   RequireFeasible(problem);
 }
 
+// The best seed as it is, and how good that is; null where none fits, or none was looked at in
+// time.
+struct BestSeed {
+  const Orders* orders = nullptr;
+  Merit merit{};
+};
+
+BestSeed FindBestSeed(const SearchProblem& problem, const SearchOptions& options,
+                      Clock::time_point begin) {
+  StopSign stop{.asked = options.stop};
+  if (options.evaluations == 0) {
+    stop.at = begin + std::chrono::duration_cast<Clock::duration>(
+                          std::chrono::duration<double>(options.seconds));
+  }
+  BestSeed best;
+  for (const Orders& seed : options.seeds) {
+    if (stop.IsUp()) break;
+    const Merit merit = MeritOf(problem, seed);
+    if (merit < best.merit) best = {&seed, merit};
+  }
+  return best;
+}
+
+// Searches by themselves, on as many threads.
+class Islands {
+ public:
+  Islands(const SearchProblem& problem, const SearchOptions& options, int threads)
+      : threads_(threads) {
+    // With a budget by count as many as are asked for, whatever the cores, or the answer would
+    // depend on them.
+    const int islands = options.evaluations > 0 ? options.islands : threads;
+    for (int i = 0; i < islands; ++i) {
+      const int64_t share = options.evaluations / islands + (i < options.evaluations % islands);
+      all_.push_back(std::make_unique<Island>(problem, options, i, std::max<int64_t>(1, share)));
+    }
+  }
+
+  void Run() {
+    std::atomic<size_t> next = 0;
+    std::vector<std::exception_ptr> errors(all_.size());
+    const auto work = [&] {
+      for (size_t i = next++; i < all_.size(); i = next++) {
+        try {
+          all_[i]->Run();
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      }
+    };
+    {
+      std::vector<std::jthread> helpers;
+      const int at_once = std::min(threads_, static_cast<int>(all_.size()));
+      for (int i = 1; i < at_once; ++i) helpers.emplace_back(work);
+      work();
+    }
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+  }
+
+  int64_t evaluations() const {
+    int64_t sum = 0;
+    for (const std::unique_ptr<Island>& island : all_) sum += island->evaluations();
+    return sum;
+  }
+
+  // Of equals the first, whoever was ready first.
+  Island& Best() {
+    Island* best = all_.front().get();
+    for (const std::unique_ptr<Island>& island : all_) {
+      if (island->best().value < best->best().value) best = island.get();
+    }
+    return *best;
+  }
+
+ private:
+  int threads_;
+  std::vector<std::unique_ptr<Island>> all_;
+};
+
+// Nothing is left to search in. Of a budget by count there always is, or the answer would hang on
+// more than the number.
+bool IsOver(const SearchOptions& options) {
+  const bool stopped = options.stop != nullptr && options.stop->load();
+  return stopped || (options.evaluations == 0 && options.seconds <= 0);
+}
+
+// More than there are cores would take each other's time.
+int ThreadsFor(const SearchOptions& options) {
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return options.threads > 0 ? std::min(options.threads, cores) : cores;
+}
+
 }  // namespace
 
 SearchAnswer Search(const SearchProblem& problem, const SearchOptions& options) {
   CheckProblem(problem);
   const Clock::time_point begin = Clock::now();
-  const bool by_count = options.evaluations > 0;
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const int threads = options.threads > 0 ? options.threads : cores;
-  // With a budget by count as many as are asked for, whatever the cores, or the answer would depend
-  // on them.
-  const int islands = by_count ? options.islands : threads;
-  std::vector<std::unique_ptr<Island>> all;
-  for (int i = 0; i < islands; ++i) {
-    const int64_t share = options.evaluations / islands + (i < options.evaluations % islands);
-    all.push_back(std::make_unique<Island>(problem, options, i, std::max<int64_t>(1, share)));
+  const BestSeed seed = FindBestSeed(problem, options, begin);
+  SearchOptions rest = options;
+  rest.seconds -= SecondsSince(begin);
+  if (seed.orders != nullptr && IsOver(rest)) {
+    return {.orders = *seed.orders, .value = seed.merit.value, .seconds = SecondsSince(begin)};
   }
-  std::atomic<int> next = 0;
-  std::vector<std::exception_ptr> errors(all.size());
-  const auto work = [&] {
-    for (int i = next++; i < islands; i = next++) {
-      try {
-        all[static_cast<size_t>(i)]->Run();
-      } catch (...) {
-        errors[static_cast<size_t>(i)] = std::current_exception();
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> helpers;
-    for (int i = 1; i < std::min(threads, islands); ++i) helpers.emplace_back(work);
-    work();
-  }
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-  // Of equals the first, whoever was ready first.
-  Island* best = all.front().get();
-  SearchAnswer answer;
-  for (const std::unique_ptr<Island>& island : all) {
-    answer.evaluations += island->evaluations();
-    if (island->best().value < best->best().value) best = island.get();
-  }
-  SPIRITLEVEL_CHECK(best->best().value != Decoder::kInfeasible,
+  Islands islands(problem, rest, ThreadsFor(options));
+  islands.Run();
+  Island& best = islands.Best();
+  SPIRITLEVEL_CHECK(best.best().value != Decoder::kInfeasible,
                     "where a micro-batch fits, they run one after the other");
-  answer.value = best->best().value;
-  answer.orders = best->OrdersOfBest();
-  for (const Orders& seed : options.seeds) {
-    const TimeNs value = ValueOfSeed(problem, seed);
-    if (value >= answer.value) continue;
-    answer.value = value;
-    answer.orders = seed;
+  SearchAnswer answer{.orders = best.OrdersOfBest(),
+                      .value = best.best().value,
+                      .evaluations = islands.evaluations()};
+  if (seed.orders != nullptr && seed.merit.value <= answer.value) {
+    const bool better = seed.merit.value < answer.value;
+    if (better || seed.merit < MeritOf(problem, answer.orders)) {
+      answer.value = seed.merit.value;
+      answer.orders = *seed.orders;
+    }
   }
   answer.seconds = SecondsSince(begin);
   if (options.observer) options.observer(1, answer.value);

@@ -25,9 +25,10 @@ struct SearchOptions {
   int64_t evaluations = 0;  // in all: then the answer depends on them, the seed and nothing else
   int islands = 4;          // that many searches by themselves share the evaluations
   uint64_t seed = 1;
-  int threads = 0;         // 0: one for each core
+  int threads = 0;         // at most one for each core; 0: as many
   TimeNs lower_bound = 0;  // where it is reached, the search ends
-  // Legal orders; such as are placed otherwise are passed over.
+  // Legal orders; such as are placed otherwise are passed over. Of those as fast as the best that
+  // is found, the one that needs least memory is the answer.
   std::vector<Orders> seeds{};
   const std::atomic<bool>* stop = nullptr;  // when it turns true, the best so far is the answer
   // Told now and then, by one thread, and at the end.

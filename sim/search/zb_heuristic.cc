@@ -12,12 +12,14 @@ namespace {
 // A rank's stage has the rank's number.
 class Heuristic {
  public:
-  Heuristic(const SearchProblem& problem, const ZbOptions& options)
-      : options_(options), plan_(problem), ranks_(plan_.ranks()) {}
+  Heuristic(const SearchProblem& problem, const ZbOptions& options, const StopSign& stop)
+      : options_(options), stop_(stop), plan_(problem), ranks_(plan_.ranks()) {}
 
+  // Empty where it was stopped.
   Orders Run() {
     PutFirstMicroBatch();
     for (int i = 1; i < plan_.micro_batches(); ++i) {
+      if (stop_.IsUp()) return {};
       PutForwards(i);
       PutBackwards();
     }
@@ -134,6 +136,7 @@ class Heuristic {
   }
 
   const ZbOptions options_;
+  const StopSign& stop_;
   ZbPlan plan_;
   const int ranks_;
 };
@@ -146,18 +149,20 @@ Schedule WithActivations(const Costs& costs, int times) {
 
 }  // namespace
 
-Orders ZbHeuristic(const SearchProblem& problem, const ZbOptions& options) {
-  return Heuristic(problem, options).Run();
+Orders ZbHeuristic(const SearchProblem& problem, const ZbOptions& options, const StopSign& stop) {
+  return Heuristic(problem, options, stop).Run();
 }
 
-Orders BestZbHeuristic(const SearchProblem& problem) {
+Orders BestZbHeuristic(const SearchProblem& problem, const StopSign& stop) {
   LeastSpan best(*problem.costs);
   for (const bool gap : {true, false}) {
     for (const bool prioritize_b : {true, false}) {
       for (const bool greedy_w : {true, false}) {
-        best.Offer(ZbHeuristic(
+        const Orders orders = ZbHeuristic(
             problem,
-            {.allow_gap_before_first_b = gap, .prioritize_b = prioritize_b, .greedy_w = greedy_w}));
+            {.allow_gap_before_first_b = gap, .prioritize_b = prioritize_b, .greedy_w = greedy_w},
+            stop);
+        if (!orders.empty()) best.Offer(orders);
       }
     }
   }

@@ -19,6 +19,7 @@
 #include "sim/op.h"
 #include "sim/schedule.h"
 #include "sim/search/problem.h"
+#include "sim/search/stop_sign.h"
 
 namespace spiritlevel {
 
@@ -32,12 +33,14 @@ struct ZbOptions {
   bool greedy_w = true;
 };
 
-// One run. Throws InputError, naming the least feasible limit, where a rank's limit does not hold
-// one micro-batch.
-Orders ZbHeuristic(const SearchProblem& problem, const ZbOptions& options);
+// One run; no orders where `stop` was up before its end. Throws InputError, naming the least
+// feasible limit, where a rank's limit does not hold one micro-batch.
+Orders ZbHeuristic(const SearchProblem& problem, const ZbOptions& options,
+                   const StopSign& stop = {});
 
-// The best of the options' eight combinations by the largest rank span, the first of equals.
-Orders BestZbHeuristic(const SearchProblem& problem);
+// The best of the options' eight combinations by the largest rank span, the first of equals; of
+// those that end before `stop` is up.
+Orders BestZbHeuristic(const SearchProblem& problem, const StopSign& stop = {});
 
 // That with p and 2p activations on each rank (see LimitsInActivations), one stage a rank.
 Schedule Zb1p(const Costs& costs);

@@ -22,18 +22,22 @@ TimeNs MostOf(const Bubbles& bubbles) {
 // upper stages, back to rank 0; B the other way: first those of the upper stages.
 class Heuristic {
  public:
-  Heuristic(const SearchProblem& problem, const ZbVOptions& options, const Bubbles& before)
+  Heuristic(const SearchProblem& problem, const ZbVOptions& options, const Bubbles& before,
+            const StopSign& stop)
       : options_(options),
+        stop_(stop),
         before_(before),
         most_before_(MostOf(before)),
         plan_(problem),
         ranks_(plan_.ranks()) {}
 
+  // Empty where it was stopped.
   Orders Run() {
     PutFirstMicroBatch();
     EvenOut();
     const int all = 2 * ranks_ * plan_.micro_batches();
     while (backwards_ < all) {
+      if (stop_.IsUp()) return {};
       const int before = forwards_ + backwards_;
       PutBackwards();
       PutForwards();
@@ -169,6 +173,7 @@ class Heuristic {
   }
 
   const ZbVOptions options_;
+  const StopSign& stop_;
   const Bubbles& before_;
   const TimeNs most_before_;
   ZbPlan plan_;
@@ -179,12 +184,14 @@ class Heuristic {
 
 }  // namespace
 
-Orders ZbVHeuristic(const SearchProblem& problem, const ZbVOptions& options) {
+Orders ZbVHeuristic(const SearchProblem& problem, const ZbVOptions& options, const StopSign& stop) {
   LeastSpan best(*problem.costs);
   Bubbles before;
   while (true) {
-    Heuristic run(problem, options, before);
-    const bool is_better = best.Offer(run.Run());
+    Heuristic run(problem, options, before, stop);
+    const Orders orders = run.Run();
+    if (orders.empty()) break;
+    const bool is_better = best.Offer(orders);
     const Bubbles bubbles = run.bubbles();
     const bool idles_less = before.empty() || MostOf(bubbles) < MostOf(before);
     if (!options.rerun || !is_better || !idles_less) break;
@@ -193,11 +200,13 @@ Orders ZbVHeuristic(const SearchProblem& problem, const ZbVOptions& options) {
   return best.TakeOrders();
 }
 
-Orders BestZbVHeuristic(const SearchProblem& problem) {
+Orders BestZbVHeuristic(const SearchProblem& problem, const StopSign& stop) {
   LeastSpan best(*problem.costs);
   for (const bool before_b : {true, false}) {
     for (const bool before_f : {true, false}) {
-      best.Offer(ZbVHeuristic(problem, {.fill_before_b = before_b, .fill_before_f = before_f}));
+      const Orders orders =
+          ZbVHeuristic(problem, {.fill_before_b = before_b, .fill_before_f = before_f}, stop);
+      if (!orders.empty()) best.Offer(orders);
     }
   }
   return best.TakeOrders();

@@ -18,6 +18,7 @@
 #include "sim/op.h"
 #include "sim/schedule.h"
 #include "sim/search/problem.h"
+#include "sim/search/stop_sign.h"
 
 namespace spiritlevel {
 
@@ -29,12 +30,14 @@ struct ZbVOptions {
   bool rerun = true;  // as long as it helps
 };
 
-// One set of options, with its reruns. Throws InputError, naming the least feasible limit, where a
-// rank's limit does not hold one micro-batch.
-Orders ZbVHeuristic(const SearchProblem& problem, const ZbVOptions& options);
+// One set of options, with its reruns: those that end before `stop` is up, of none of them no
+// orders. Throws InputError, naming the least feasible limit, where a rank's limit does not hold
+// one micro-batch.
+Orders ZbVHeuristic(const SearchProblem& problem, const ZbVOptions& options,
+                    const StopSign& stop = {});
 
 // The best of the options' four combinations by the largest rank span, the first of equals.
-Orders BestZbVHeuristic(const SearchProblem& problem);
+Orders BestZbVHeuristic(const SearchProblem& problem, const StopSign& stop = {});
 
 // That with p activations of a rank's share on each rank (see LimitsInActivations); p is half the
 // stages.

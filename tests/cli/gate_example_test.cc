@@ -88,7 +88,8 @@ TEST(GateExample, ItsCommandPassesFailsAndWritesAsThePageSays) {
   ASSERT_EQ(made.status, 0) << made.err;
   const Outcome again = RunSpiritlevel(arguments);
   EXPECT_EQ(again.status, 0) << again.err;
-  EXPECT_THAT(Read(folder.Path("gate.md")), HasSubstr("nothing changed on 28 schedules"));
+  EXPECT_THAT(Read(folder.Path("gate.md")),
+              HasSubstr("nothing changed on 14 schedules on 2 scenarios"));
 
   auto baseline = nlohmann::ordered_json::parse(Read(folder.Path("gate.json")));
   auto& makespan = baseline["scenarios"][0]["results"][0]["makespan_ns"];

@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "calibrate/profile_file.h"
 #include "report/gate.h"
 #include "report/gate_text.h"
+#include "tests/cli/made_up_profile.h"
 #include "tests/cli/run_binary.h"
 
 namespace spiritlevel {
@@ -76,7 +78,8 @@ TEST(Gate, PassesWhatItHasJustWrittenAndSaysSoInOneLine) {
   ASSERT_EQ(Gate({kExample, kUneven, "--baseline", baseline, "--update"}).status, 0);
   const Outcome again = Gate({kExample, kUneven, "--baseline", baseline, "--markdown", "-"});
   EXPECT_EQ(again.status, 0) << again.out << again.err;
-  EXPECT_EQ(again.out, "**Spiritlevel gate passed**: nothing changed on 28 schedules.\n");
+  EXPECT_EQ(again.out,
+            "**Spiritlevel gate passed**: nothing changed on 14 schedules on 2 scenarios.\n");
   EXPECT_EQ(folder.Names(), std::vector<std::string>{"b.json"});
 }
 
@@ -140,6 +143,93 @@ TEST(Gate, TakesTolerancesOfRatesAsPercentagePoints) {
   rate = rate.get<double>() - 0.01;
   EXPECT_EQ(changed.Run({"--tolerance", "bubble_rate=0.9"}).status, 1);
   EXPECT_EQ(changed.Run({"--tolerance", "bubble_rate=1.1"}).status, 0);
+}
+
+TEST(Gate, WatchesTheMetricsItIsTold) {
+  Changed changed;
+  ordered_json& makespan = changed.result("zb-h1")["makespan_ns"];
+  makespan = makespan.get<int64_t>() - 1;
+  EXPECT_EQ(changed.Run().status, 1);
+  const Outcome bubble = changed.Run({"--metric", "bubble_rate"});
+  EXPECT_EQ(bubble.status, 0) << bubble.out << bubble.err;
+  EXPECT_THAT(bubble.out, AllOf(HasSubstr("14 as before; only bubble rate is watched"),
+                                Not(HasSubstr("makespan"))));
+  EXPECT_EQ(changed.Run({"--metric", "bubble_rate", "--metric", "makespan_ns"}).status, 1);
+
+  Changed more_bubble;
+  ordered_json& rate = more_bubble.result("zb-h1")["bubble_rate"];
+  rate = rate.get<double>() - 0.01;
+  EXPECT_EQ(more_bubble.Run({"--metric", "bubble_rate"}).status, 1);
+  EXPECT_EQ(more_bubble.Run({"--metric", "bubble_rate", "--tolerance", "bubble_rate=1.1"}).status,
+            0);
+  EXPECT_EQ(more_bubble.Run({"--metric", "step_ns"}).status, 0);
+}
+
+TEST(Gate, FailsWhatDoesNotFitAnyMoreWhateverIsWatched) {
+  Changed changed;
+  changed.result("gpipe")["fits"] = true;
+  EXPECT_EQ(changed.Run({"--metric", "bubble_rate"}).status, 1);
+}
+
+TEST(Gate, RefusesMetricsThatAreNoneOrTwiceAndTolerancesThatDoNothing) {
+  Changed good;
+  const struct {
+    std::vector<std::string> flags;
+    const char* says;
+  } cases[] = {
+      {{"--metric", "speed"}, "--metric: there is no \"speed\""},
+      {{"--metric", "step_ns", "--metric", "step_ns"}, "--metric: step_ns is given twice"},
+      {{"--metric", "step_ns", "--tolerance", "bubble_rate=1"}, "bubble_rate is not watched"},
+      {{"--tolerance", "step_ns=1", "--tolerance", "step_ns=5"}, "step_ns is given twice"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = good.Run(c.flags);
+    EXPECT_EQ(outcome.status, 2) << c.says << outcome.out;
+    EXPECT_THAT(outcome.err, HasSubstr(c.says));
+  }
+}
+
+// One value a flag: a scenario may follow any of those that can be given several times.
+TEST(Gate, AScenarioMayStandBehindAnyFlag) {
+  const Folder folder;
+  const std::string csv = folder.Write("mine.csv", [] {
+    std::string rows;
+    for (int rank = 0; rank < 8; ++rank) {
+      for (int i = 0; i < 24; ++i) {
+        rows += std::to_string(rank) + "F" + std::to_string(i) + (i == 23 ? "" : ",");
+      }
+      for (int i = 0; i < 24; ++i) rows += "," + std::to_string(rank) + "B" + std::to_string(i);
+      rows += '\n';
+    }
+    return rows;
+  }());
+  const std::string baseline = folder.Path("b.json");
+  const std::vector<std::vector<std::string>> flags = {{"--schedule", "1f1b"},
+                                                       {"--schedule-file", csv},
+                                                       {"--tolerance", "step_ns=1"},
+                                                       {"--metric", "step_ns"}};
+  for (const std::vector<std::string>& flag : flags) {
+    for (const bool update : {true, false}) {
+      std::vector<std::string> arguments = {"--baseline", baseline};
+      if (update) arguments.push_back("--update");
+      arguments.insert(arguments.end(), flag.begin(), flag.end());
+      arguments.push_back(kExample);
+      const Outcome outcome = Gate(arguments);
+      EXPECT_EQ(outcome.status, 0) << flag[0] << outcome.err;
+    }
+  }
+}
+
+TEST(Gate, SaysWhatWasWrittenBeforeAnOutputFailed) {
+  Changed good;
+  const std::string markdown = good.folder().Path("m.md");
+  const std::string before = Read(good.path());
+  good.result("zb-h1")["makespan_ns"] = 2'000'000'000;
+  const Outcome outcome = good.Run({"--markdown", markdown, "--junit", "/dev/full", "--update"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_THAT(outcome.err,
+              AllOf(HasSubstr("/dev/full"), HasSubstr("written before: "), HasSubstr("m.md")));
+  EXPECT_THAT(Read(good.path()), HasSubstr("2000000000"));  // the baseline stays as it was
 }
 
 TEST(Gate, SaysThatABetterRunIsWorthANewBaseline) {
@@ -213,6 +303,16 @@ TEST(Gate, ABaselineThatCannotBeUnderstoodIsAnError) {
       {Replaced(text, "\"bubble_rate\": 0", "\"bubble_rate\": -10"), "is no rate"},
       {Replaced(text, "\"schedule\": \"1f1b\"", "\"schedule\": \"gpipe\""), "stands twice"},
       {Replaced(text, "\"valid\": true", "\"valid\": 1"), "is not true or false"},
+      {Replaced(text, "\"makespan_ns\": ", "\"makespan_ns\": 1, \"makespan_ns\": "),
+       "\"makespan_ns\" stands twice"},
+      {Replaced(text, "\"scenarios\": [", "\"scenarios\": [], \"scenarios\": ["),
+       "\"scenarios\" stands twice"},
+      {Replaced(text, "\"--tail\": ", "\"--tail\": \"none\", \"--tail\": "),
+       "\"--tail\" stands twice"},
+      {Replaced(text, "\"settings\": {", "\"settings\": {\"--moon\": \"full\","), "--moon full"},
+      {Replaced(text, "\"profile\": null", "\"profile\": \"0123\""), "another profile"},
+      {Replaced(text, "\"profile\": null", "\"profile\": 0"), "is no digest"},
+      {Replaced(text, "\"profile\": null", "\"profiles\": null"), "is missing"},
       {Replaced(text, "\"ranks\": 8", "\"ranks\": 4"), "4 ranks and 24 micro-batches there"},
       {Replaced(text, "\"ranks\": 8", "\"ranks\": 0"), "cannot be"},
       {Replaced(text, "gpt-1.5b, 8", "gpt-1.6b, 8"), "has no scenario"},
@@ -300,10 +400,42 @@ TEST(Gate, JsonSaysWhatChanged) {
   }
 }
 
+// A machine measured anew has other times, whatever became of the schedules.
+TEST(Gate, ABaselineOfAnotherProfileIsAnError) {
+  constexpr const char* kModel = "scenarios/tinyllama-p4-m16.textproto";
+  const Folder folder;
+  Calibration machine = MadeUpCalibration();
+  const std::string profile = folder.Path("machine.textproto");
+  folder.Write("machine.textproto", ProfileText(machine, ProfileFormat::kText));
+  const std::vector<std::string> play = {
+      kModel, "--profile", profile, "--schedule", "1f1b", "--baseline", folder.Path("b.json")};
+  std::vector<std::string> update = play;
+  update.push_back("--update");
+  const Outcome made = Gate(update);
+  ASSERT_EQ(made.status, 0) << made.err;
+  ASSERT_EQ(Gate(play).status, 0);
+
+  // The same numbers are the same profile, whatever else its file says.
+  machine.date = "2011-12-13";
+  machine.profile.name = "the same machine";
+  folder.Write("machine.textproto", ProfileText(machine, ProfileFormat::kText));
+  EXPECT_EQ(Gate(play).status, 0);
+
+  machine.profile.transfer_latency_ns += 1;
+  folder.Write("machine.textproto", ProfileText(machine, ProfileFormat::kText));
+  const Outcome other = Gate(play);
+  EXPECT_EQ(other.status, 2) << other.out;
+  EXPECT_THAT(other.err, HasSubstr("was made with another profile"));
+  EXPECT_EQ(Gate(update).status, 0);
+  EXPECT_EQ(Gate(play).status, 0);
+}
+
 // Below without the program: what the text does with names and order.
 
 GateRecord RecordOf(const std::string& scenario, std::vector<GateEntry> entries) {
-  return {.settings = {}, .scenarios = {{scenario, 2, 4, std::move(entries)}}};
+  return {.settings = {},
+          .scenarios = {
+              {.name = scenario, .ranks = 2, .micro_batches = 4, .entries = std::move(entries)}}};
 }
 
 GateEntry EntryWith(const std::string& name, int64_t makespan) {
@@ -326,6 +458,30 @@ TEST(GateText, TheWorstComesFirst) {
   EXPECT_THAT(text, HasSubstr("+50.00 % (+500 ns)"));
 }
 
+TEST(GateText, SaysUnknownForWhatIsNotKnownAnyMore) {
+  GateEntry known = EntryWith("a", 1);
+  GateEntry unknown = known;
+  known.figure(GateMetric::kCertificateGap) = GateRate(0.1622);
+  unknown.figure(GateMetric::kCertificateGap) = {};
+  const std::string text =
+      GateText(JudgeGate(RecordOf("s", {known}), RecordOf("s", {unknown}), {}));
+  EXPECT_THAT(text, HasSubstr("certificate gap: 16.22 % -> unknown\n"));
+}
+
+TEST(GateText, CountsSchedulesAndScenarios) {
+  const GateEntry a = EntryWith("a", 1);
+  const GateEntry b = EntryWith("b", 1);
+  const auto says = [](const GateRecord& record) {
+    return GateText(JudgeGate(record, record, {}));
+  };
+  GateRecord record = RecordOf("s", {a});
+  EXPECT_THAT(says(record), HasSubstr("passed: 1 schedule: 1 as before"));
+  record.scenarios.push_back({.name = "t", .ranks = 2, .micro_batches = 4, .entries = {a}});
+  EXPECT_THAT(says(record), HasSubstr("passed: 1 schedule on 2 scenarios: 2 as before"));
+  record.scenarios[1].entries.push_back(b);
+  EXPECT_THAT(says(record), HasSubstr("passed: 3 results on 2 scenarios: 3 as before"));
+}
+
 TEST(GateText, NamesOfTheUserCannotBecomeMarkup) {
   const std::string name = "x|y<b>`*_[l](u)\n# @you";
   const GateVerdict verdict = JudgeGate(RecordOf(name, {EntryWith("a\"&'", 1)}),
@@ -339,6 +495,7 @@ TEST(GateText, NamesOfTheUserCannotBecomeMarkup) {
 TEST(GateRecord, IsReadBackAsItWasWritten) {
   GateRecord record = RecordOf("s \"ü\"", {EntryWith("a", int64_t{1} << 60), EntryWith("b", 0)});
   record.settings["--tail"] = "barrier";
+  record.scenarios[0].profile = "0123456789abcdef";
   for (const int64_t billionths : {0, 1, 333333333, 999999999, 123456789}) {
     record.scenarios[0].entries[0].figure(GateMetric::kBubbleRate) = billionths;
     record.scenarios[0].entries[0].figure(GateMetric::kCertificateGap) = {};

@@ -45,6 +45,16 @@ TEST(Advice, NothingFitsNamesTheSmallestAndWhatIsMissing) {
   EXPECT_THAT(advice.text, HasSubstr("500 B over the limit of 3500 B"));
 }
 
+// Of each rank: what fits by the largest of them may not fit.
+TEST(Advice, NothingFitsNamesTheRankThatIsShortOfItsOwnLimit) {
+  Comparison comparison = Compare({.ranks = 2, .micro_batches = 4, .cost = kEqualPasses}, {"1f1b"});
+  const std::vector<Bytes> peaks = comparison.results[0].summary->peak_bytes;
+  comparison.rank_limits = {peaks[0] + 5000, peaks[1] - 200};
+  comparison.results[0].fits = false;
+  comparison.one_f_one_b = comparison.results[0];
+  EXPECT_THAT(Advise(comparison), HasSubstr("on rank 1, 200 B over the limit of"));
+}
+
 // C27 of the field's cases: B and W by themselves, and layers that are recomputed.
 TEST(Advice, WarnsOfASplitBackwardWhereLayersAreRecomputed) {
   Comparison comparison = Compare({.cost = kEqualPasses});

@@ -15,6 +15,7 @@
 namespace spiritlevel {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -115,6 +116,34 @@ TEST(TorchPlacement, SaysWhoBuildsWhatAndWhatRunsIt) {
             "torchtitan: pipeline_parallel_schedule_csv=FILE with "
             "pipeline_parallel_schedule=\"1F1B\"\n"
             "note: older releases of PyTorch refuse a rank with a single stage in this class\n");
+}
+
+TEST(TorchPlacement, SaysHowAFileWithSendsAndReceivesIsLoaded) {
+  const std::string text =
+      DescribeTorchPlacement(Schedule(OneFOneB(2, 3)), TorchForm::kComputeComms);
+  EXPECT_THAT(text, HasSubstr("_load_csv(FILE, format=\"compute_comms\")"));
+  EXPECT_THAT(text, HasSubstr("torchtitan: cannot"));
+}
+
+// 1 before 0 on both ranks: called 0 and 1 it is a file that PyTorch takes.
+TEST(NumberedByLosses, CallsMicroBatchesInTheOrderOfTheLastStage) {
+  const Schedule schedule = Schedule::Parse(
+      "0F1 0F2 0BW1 0F0 0BW2 0BW0\n"
+      "1F1 1BW1 1F2 1BW2 1F0 1BW0\n");
+  EXPECT_NE(ErrorOf([&] { ToTorchCsv(schedule); }), "");
+  const NumberedSchedule numbered = NumberedByLosses(schedule);
+  EXPECT_THAT(numbered.order, ElementsAre(1, 2, 0));
+  EXPECT_FALSE(numbered.is_as_it_was());
+  EXPECT_EQ(ToTorchCsv(numbered.schedule),
+            "0F0,0F1,0B0,0F2,0B1,0B2\n"
+            "1F0,1B0,1F1,1B1,1F2,1B2\n");
+}
+
+TEST(NumberedByLosses, LeavesWhatIsInOrderAsItIs) {
+  const Schedule schedule(OneFOneB(3, 4));
+  const NumberedSchedule numbered = NumberedByLosses(schedule);
+  EXPECT_TRUE(numbered.is_as_it_was());
+  EXPECT_EQ(numbered.schedule.ToOrders(), schedule.ToOrders());
 }
 
 TEST(TorchPlacement, TellsLoopFromVFromNeither) {

@@ -197,6 +197,9 @@ TEST(Scenario, ABackwardThatIsProbablyNotSplitIsWarnedOf) {
   // The bounds themselves are not suspicious: W = 10 % of BW, B = 1.5 F.
   EXPECT_THAT(ParseText(WithUniform("forward_us: 6 input_grad_us: 9 weight_grad_us: 1")).warnings,
               IsEmpty());
+  // Of forwards that take no time nothing follows.
+  EXPECT_THAT(ParseText(WithUniform("forward_us: 0 input_grad_us: 9 weight_grad_us: 1")).warnings,
+              IsEmpty());
 }
 
 TEST(Scenario, AMemoryLimitWithNothingToLimitIsWarnedOf) {

@@ -19,8 +19,10 @@ std::vector<std::filesystem::path> ShippedFiles() {
     const std::string ending = entry.path().extension().string();
     if (ending == ".textproto" || ending == ".json") files.push_back(entry.path());
   }
-  // The model's config that one of them names.
-  std::erase(files, std::filesystem::path("scenarios/tinyllama-1.1b.json"));
+  // The models' configs that some of them name.
+  for (const char* config : {"scenarios/tinyllama-1.1b.json", "scenarios/verify-2ranks.json"}) {
+    EXPECT_EQ(std::erase(files, std::filesystem::path(config)), 1u) << config;
+  }
   return files;
 }
 

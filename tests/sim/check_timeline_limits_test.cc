@@ -103,6 +103,20 @@ TEST(CheckTimelineMemory, TheFirstOffenceOfEachRankIsNamedWithOpBytesAndCategory
   EXPECT_THAT(findings[1].what, HasSubstr("rank 1: 1F0 of iteration 0 brings live memory to 110"));
 }
 
+TEST(CheckTimelineMemory, EachRankHasItsOwnLimit) {
+  const std::vector<Event> events = Play(k1F1B, 3);
+  const auto findings = [&](std::vector<Bytes> limits) {
+    TimelineChecker checker(std::move(limits));
+    for (const Event& event : events) checker.Add(event);
+    return checker.Finish();
+  };
+  const std::vector<Bytes> peaks = {Peak(events, 0), Peak(events, 1)};
+  EXPECT_THAT(findings(peaks), IsEmpty());
+  const std::vector<Finding> found = findings({peaks[0] + 1000, peaks[1] - 1});
+  ASSERT_EQ(found.size(), 1u) << Words(found);
+  EXPECT_THAT(found[0].what, HasSubstr("rank 1: "));
+}
+
 TEST(CheckTimelineMemory, StaticMemoryAloneOverTheLimitIsNamedAtTheFirstOp) {
   const std::vector<Finding> findings = CheckTimeline(Play(k1F1B), 50);
   ASSERT_EQ(findings.size(), 2u);

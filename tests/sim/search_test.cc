@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "base/check.h"
 #include "sim/analysis/check_schedule.h"
+#include "sim/schedules/generators.h"
 #include "sim/search/bound.h"
 #include "sim/search/decoder.h"
 #include "sim/search/explore.h"
@@ -384,6 +387,41 @@ TEST(Search, BelowOneActivationForEachRankBeatsASinglePolicyQuickly) {
   const World world = ProfiledWorld(kProfiledSettings[0], false, 0.75);
   const SearchAnswer answer = Search(world.problem, {.evaluations = 40'000, .threads = 2});
   EXPECT_LE(BubbleRate(world, answer.value), 0.29);
+}
+
+// Of 1F1B and GPipe on one rank, which take as long, 1F1B needs less, whatever the order of seeds.
+TEST(Search, OfSeedsThatTakeAsLongTheOneThatNeedsLessMemoryIsTheAnswer) {
+  const World world =
+      UniformWorld({PlacementForm::kLinear, 1, 1}, 5, SumOfParts(1, 1, 1, 100, 40), {}, kNoLimit);
+  const Orders one_by_one = ParseOrders("0F0 0BW0 0F1 0BW1 0F2 0BW2 0F3 0BW3 0F4 0BW4\n");
+  const Orders all_first = ParseOrders("0F0 0F1 0F2 0F3 0F4 0BW0 0BW1 0BW2 0BW3 0BW4\n");
+  for (const bool first : {true, false}) {
+    const std::vector<Orders> seeds =
+        first ? std::vector{one_by_one, all_first} : std::vector{all_first, one_by_one};
+    const SearchAnswer answer = Search(world.problem, {.evaluations = 100, .seeds = seeds});
+    EXPECT_EQ(answer.value, 15);
+    Evaluator evaluator(*world.costs);
+    EXPECT_EQ(evaluator.Evaluate(Schedule(answer.orders), Tail::kNoTail).peak_bytes[0], 100);
+  }
+}
+
+TEST(Search, WhenItIsToldToStopBeforeItBeginsOneOfTheSeedsOrASerialOrderIsTheAnswer) {
+  const World world =
+      UniformWorld({PlacementForm::kLinear, 3, 1}, 4, SumOfParts(10, 10, 10, 100, 40), {}, 300);
+  const std::atomic<bool> stop = true;
+  const SearchAnswer answer = Search(
+      world.problem, {.seconds = 1e6, .threads = 1, .seeds = {OneFOneB(3, 4)}, .stop = &stop});
+  EXPECT_TRUE(CheckSchedule(answer.orders).legal());
+}
+
+TEST(Search, MoreThreadsThanCoresAreNoMoreSearches) {
+  const World world =
+      UniformWorld({PlacementForm::kLinear, 3, 1}, 4, SumOfParts(10, 10, 10, 100, 40), {}, 300);
+  const auto evaluations = [&](int threads) {
+    return Search(world.problem, {.seconds = 1e-9, .threads = threads}).evaluations;
+  };
+  const auto cores = static_cast<int64_t>(std::max(1u, std::thread::hardware_concurrency()));
+  EXPECT_LE(evaluations(1000), cores * evaluations(1));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -415,6 +416,21 @@ TEST(ZbHeuristics, TheLawsOfEqualTimesHoldFor64RanksAnd1024MicroBatches) {
   EXPECT_EQ(Play(Zb1p(linear), linear).span, 2 * (3 * 1024 + 63));
   EXPECT_EQ(Play(Zb2p(linear), linear).span, 2 * (3 * 1024));
   EXPECT_EQ(Play(ZbVAuto(v), v).span, 2 * (3 * 1024));
+}
+
+TEST(ZbHeuristics, StopAtOnceWhenTheyAreToldTo) {
+  const std::atomic<bool> asked = true;
+  const Costs linear = Costs::Uniform(4, 8, SumOfParts(1, 1, 1, 100, 40), {});
+  SearchProblem problem{.placement = {PlacementForm::kLinear, 4, 1}, .costs = &linear};
+  problem.limits = LimitsInActivations(problem.placement, linear, 1);
+  EXPECT_TRUE(BestZbHeuristic(problem, {.asked = &asked}).empty());
+  EXPECT_TRUE(BestZbHeuristic(problem, {.at = StopSign::Clock::now()}).empty());
+  EXPECT_FALSE(BestZbHeuristic(problem).empty());
+  problem.placement = {PlacementForm::kV, 2, 2};
+  problem.limits = LimitsInActivations(problem.placement, linear, 1);
+  EXPECT_TRUE(BestZbVHeuristic(problem, {.asked = &asked}).empty());
+  EXPECT_TRUE(BestZbVHeuristic(problem, {.at = StopSign::Clock::now()}).empty());
+  EXPECT_FALSE(BestZbVHeuristic(problem).empty());
 }
 
 }  // namespace

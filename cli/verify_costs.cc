@@ -1,0 +1,186 @@
+#include "cli/verify_costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "cli/verify_model.h"
+#include "kernels/cpu/blas.h"
+#include "kernels/cpu/model/stage_sizes.h"
+#include "verify/clock.h"
+#include "verify/model_work.h"
+
+namespace spiritlevel {
+namespace {
+
+TimeNs MedianOf(std::vector<TimeNs> values) {
+  if (values.empty()) return 0;
+  const auto half = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), half, values.end());
+  return *half;
+}
+
+TimeNs LargestMedian(const std::vector<std::vector<TimeNs>>& by_rank) {
+  TimeNs largest = 0;
+  for (const std::vector<TimeNs>& values : by_rank) largest = std::max(largest, MedianOf(values));
+  return largest;
+}
+
+// Round robin: any placement does, since each stage is timed by itself.
+std::vector<std::vector<int>> StagesByRank(int stages, int ranks) {
+  std::vector<std::vector<int>> by_rank(static_cast<size_t>(ranks));
+  for (int stage = 0; stage < stages; ++stage) {
+    by_rank[static_cast<size_t>(stage % ranks)].push_back(stage);
+  }
+  return by_rank;
+}
+
+cpu::StageSizes SizesOf(const TrainingTask& task, int stage) {
+  return cpu::SizesOf(task.shape, task.stages[static_cast<size_t>(stage)]);
+}
+
+// As ModelTimes has it, in 2^-32 ns; over all stages.
+int64_t SumPerByte(const TrainingTask& task, const IsolatedTimes& isolated) {
+  TimeNs time = 0;
+  Bytes bytes = 0;
+  for (int stage = 0; stage < task.num_stages(); ++stage) {
+    time += MedianOf(isolated.sums[static_cast<size_t>(stage)]);
+    bytes += SizesOf(task, stage).gradients;
+  }
+  return static_cast<int64_t>((static_cast<Int128>(time) << 32) / bytes);
+}
+
+std::vector<int64_t> LayersOf(const TrainingTask& task) {
+  std::vector<int64_t> layers;
+  for (const cpu::StageRange& stage : task.stages) layers.push_back(stage.layers);
+  return layers;
+}
+
+}  // namespace
+
+CostsBook::CostsBook(const Scenario& scenario, const CostsOptions& options)
+    : scenario_(scenario), options_(options) {
+  if (scenario.model) cpu::UseOneBlasThread();
+}
+
+const CutCosts& CostsBook::For(int stages, const StageGroups& groups) {
+  std::unique_ptr<CutCosts>& cut = cuts_[{stages, groups}];
+  if (cut == nullptr) {
+    SPIRITLEVEL_CHECK(!frozen_, "costs are found before anything is run");
+    const TimeNs begin = Now();
+    cut = std::make_unique<CutCosts>(Make(stages, groups));
+    seconds_ += static_cast<double>(Now() - begin) * 1e-9;
+  }
+  return *cut;
+}
+
+CutCosts CostsBook::Make(int stages, const StageGroups& groups) {
+  const bool has_all_times = !scenario_.model || scenario_.model->profile;
+  if (options_.emulated && has_all_times) {
+    return {.task = {}, .costs = CostsFor(scenario_, stages, groups), .isolated = {}};
+  }
+  TrainingTask task = TaskOf(scenario_, stages, groups);
+  TimeMachine(task);
+  CutCosts cut =
+      has_all_times ? FromProfile(std::move(task), stages, groups) : FromKernels(std::move(task));
+  // Emulated works keep no tensors.
+  if (options_.emulated) cut.task.reset();
+  return cut;
+}
+
+// Times by the profile, bytes by the kernels that run.
+CutCosts CostsBook::FromProfile(TrainingTask task, int stages, const StageGroups& groups) const {
+  const Costs predicted = CostsFor(scenario_, stages, groups);
+  const Costs::Common& common = predicted.common();
+  ModelTimes times{.launch = common.launch,
+                   .hop_latency = common.hop.latency,
+                   .hop_busy = common.hop.busy,
+                   .optimizer_by_stage = common.optimizer_by_stage,
+                   .barrier = common.barrier};
+  for (int stage = 0; stage < stages; ++stage) {
+    const StageCost& cost = predicted.of(stage, 0);
+    times.passes.push_back({.forward = cost.forward,
+                            .input_grad = cost.input_grad,
+                            .weight_grad = cost.weight_grad,
+                            .fused_backward = cost.fused_backward,
+                            .overlapped = cost.overlapped});
+  }
+  Costs costs = ModelCosts(task, times);
+  return {.task = std::move(task), .costs = std::move(costs), .isolated = {}};
+}
+
+CutCosts CostsBook::FromKernels(TrainingTask task) {
+  const IsolatedTimes& isolated = TimesFor(task);
+  Costs costs = ModelCosts(task, AsModelTimes(task, isolated));
+  return {.task = std::move(task), .costs = std::move(costs), .isolated = isolated};
+}
+
+const IsolatedTimes& CostsBook::TimesFor(const TrainingTask& task) {
+  const std::vector<int64_t> layers = LayersOf(task);
+  const auto known = isolated_.find(layers);
+  if (known != isolated_.end()) return known->second;
+  IsolatedOptions isolated{.cores = options_.cores,
+                           .budget = static_cast<TimeNs>(options_.seconds * 1e9),
+                           .stop = options_.stop};
+  for (int stage = 0; stage < task.num_stages(); ++stage) {
+    isolated.input_bytes.push_back(SizesOf(task, stage).input);
+    isolated.output_bytes.push_back(SizesOf(task, stage).output);
+  }
+  const Program placement =
+      PlacementProgram(StagesByRank(task.num_stages(), scenario_.ranks), ModelCosts(task));
+  return isolated_.emplace(layers, TimeInIsolation(placement, ModelWorks(task), isolated))
+      .first->second;
+}
+
+ModelTimes CostsBook::AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated) const {
+  ModelTimes times{.launch = runtime_.launch,
+                   .hop_latency = runtime_.hop,
+                   .barrier = runtime_.barrier + LargestMedian(isolated.contributions) +
+                              LargestMedian(isolated.combinations)};
+  for (int stage = 0; stage < task.num_stages(); ++stage) {
+    const auto of = [&](Pass pass) { return isolated.MedianOf(stage, pass); };
+    times.passes.push_back({.forward = of(Pass::kF),
+                            .input_grad = of(Pass::kB),
+                            .weight_grad = of(Pass::kW),
+                            .fused_backward = of(Pass::kBW),
+                            .overlapped = of(Pass::kF) + of(Pass::kBW)});
+  }
+  times.sum_per_byte = SumPerByte(task, isolated);
+  // A rank's step was timed as a whole; what it is made of goes by parameters.
+  const std::vector<std::vector<int>> by_rank = StagesByRank(task.num_stages(), scenario_.ranks);
+  times.optimizer_by_stage.resize(task.stages.size());
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    Bytes all = 0;
+    for (const int stage : by_rank[rank]) all += SizesOf(task, stage).parameters;
+    const TimeNs step = MedianOf(isolated.steps[rank]);
+    for (const int stage : by_rank[rank]) {
+      const Int128 share = static_cast<Int128>(step) * SizesOf(task, stage).parameters;
+      times.optimizer_by_stage[static_cast<size_t>(stage)] = static_cast<TimeNs>(share / all);
+    }
+  }
+  return times;
+}
+
+RunOptions CostsBook::Running() const {
+  return {.transport = options_.transport, .cores = options_.cores};
+}
+
+// What hangs on the model's widths alone.
+void CostsBook::TimeMachine(const TrainingTask& task) {
+  if (std::exchange(machine_is_timed_, true)) return;
+  best_gemm_ = TimeBestGemm(options_.cores);
+  const bool has_profile = scenario_.model && scenario_.model->profile.has_value();
+  if (options_.emulated || has_profile) return;
+  runtime_ = TimeRuntime(scenario_.ranks, SizesOf(task, 0).output, Running());
+  hop_latency_ = runtime_.hop;
+}
+
+std::string CostsBook::Source() const {
+  if (!scenario_.model) return "typed into the scenario";
+  if (scenario_.model->profile) return "device profile " + scenario_.model->profile->name;
+  return fmt::format("this machine's kernels, timed by themselves before any run, {} ranks at once",
+                     std::min(scenario_.ranks, static_cast<int>(options_.cores.size())));
+}
+
+}  // namespace spiritlevel

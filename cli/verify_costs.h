@@ -1,0 +1,77 @@
+// What verify predicts with: the costs of each cut of a scenario's model, found once, before
+// anything is run.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "scenarios/scenario.h"
+#include "sim/costs.h"
+#include "verify/isolated.h"
+#include "verify/model_costs.h"
+#include "verify/model_plan.h"
+#include "verify/run.h"
+
+namespace spiritlevel {
+
+struct CostsOptions {
+  bool emulated = false;
+  Transport transport = Transport::kThreads;
+  std::vector<int> cores{};  // by rank
+  double seconds = 5;        // for each cut's passes, after the least repetitions
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// One way to cut the model, and what it costs.
+struct CutCosts {
+  // None where passes are emulated and nothing but their costs is known.
+  std::optional<TrainingTask> task{};
+  Costs costs;
+  std::optional<IsolatedTimes> isolated{};
+};
+
+class CostsBook {
+ public:
+  // `scenario` must outlive it.
+  CostsBook(const Scenario& scenario, const CostsOptions& options);
+
+  // Throws InputError where the scenario has no costs for the schedule's stages, or no kernels.
+  const CutCosts& For(int stages, const StageGroups& groups);
+
+  // All cuts have been asked for; from here on another one is our defect.
+  void Freeze() { frozen_ = true; }
+
+  double seconds() const { return seconds_; }
+  std::string Source() const;  // in words
+  // FLOPs a second of the best matrix product, on one core while all compute.
+  std::optional<double> best_gemm_flops() const { return best_gemm_; }
+  std::optional<TimeNs> hop_latency() const { return hop_latency_; }
+
+ private:
+  CutCosts Make(int stages, const StageGroups& groups);
+  CutCosts FromProfile(TrainingTask task, int stages, const StageGroups& groups) const;
+  CutCosts FromKernels(TrainingTask task);
+  const IsolatedTimes& TimesFor(const TrainingTask& task);
+  ModelTimes AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated) const;
+  void TimeMachine(const TrainingTask& task);
+  RunOptions Running() const;
+
+  const Scenario& scenario_;
+  const CostsOptions options_;
+  std::map<std::pair<int, StageGroups>, std::unique_ptr<CutCosts>> cuts_;
+  // What a stage takes does not hang on which others are on its rank.
+  std::map<std::vector<int64_t>, IsolatedTimes> isolated_;  // by layers of each stage
+  RuntimeTimes runtime_{};
+  std::optional<double> best_gemm_{};
+  std::optional<TimeNs> hop_latency_{};
+  bool machine_is_timed_ = false;
+  bool frozen_ = false;
+  double seconds_ = 0;
+};
+
+}  // namespace spiritlevel

@@ -1,0 +1,172 @@
+// Verification: what was predicted of schedules, and what came of running them; before it becomes a
+// table, JSON or a page.
+//
+// Predicted and measured figures follow from timelines of the same Program by the same rule
+// (report/verification_figures.h). docs/verify.md says what is measured and how.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/units.h"
+#include "report/html.h"
+#include "report/provenance.h"
+#include "report/result.h"
+#include "report/verification_figures.h"
+#include "sim/memory.h"
+#include "sim/op.h"
+
+namespace spiritlevel {
+
+// A spread above this is no measurement.
+inline constexpr double kMostSpread = 0.02;
+// Schedules whose steps differ by no more than this may stand in either order.
+inline constexpr double kLeastDifference = 0.02;
+
+// One pass of one stage: as it was timed before any run, and in the runs.
+struct VerifiedPass {
+  int stage = 0;
+  Pass pass = Pass::kF;
+  TimeNs calibrated = 0;
+  TimeNs p50 = 0;
+  TimeNs p95 = 0;
+  int64_t samples = 0;
+  // Of its matrix products: FLOPs over time, against the best rate of a product on such a core.
+  // None where passes compute nothing, and of a pass without products.
+  std::optional<double> gemm_efficiency{};
+};
+
+struct VerifiedRank {
+  PeakMemory peak{};
+  // The most of each category between nodes, by the work's own meter; nothing where there is none.
+  std::optional<MemoryByCategory> measured{};
+
+  bool matches() const;  // the meter's peak is the ledger's, and so in each category
+};
+
+// Of a tail that validates after it has stepped: what that costs.
+struct ValidationCost {
+  TimeNs normal_step = 0;            // with the tail, nothing rejected
+  TimeNs barrier_step = 0;           // of the same schedule with a barrier
+  std::optional<TimeNs> rollback{};  // of one rejected version: the longer period less the normal
+};
+
+struct VerifiedSchedule {
+  std::string schedule;
+  // Why it was not run, or what ended its runs; empty where all is well.
+  std::string reason{};
+  std::string placement{};
+  int stages = 0;
+
+  IterationFigures predicted{};
+  IterationFigures measured{};  // medians of the iterations that count, over all runs
+  std::vector<TimeNs> steps{};  // of these iterations, run by run
+  std::vector<TimeNs> cold_steps{};
+  int runs = 0;
+  double spread = 0;
+  // Of the passes that it was predicted from, each over its median, weighted by time; 0 where they
+  // were not timed here.
+  double calibration_spread = 0;
+
+  // The gradients of the run, bit by bit, against one rank that runs combined backwards. Nothing
+  // where there are none, as under emulation.
+  std::optional<bool> gradients_equal{};
+  std::string gradients_note{};
+  // What the checkers say against a timeline of it, the measured ones included.
+  std::vector<std::string> findings{};
+
+  int waiting_b_predicted = 0;
+  int waiting_b_measured = 0;
+  int waiting_w_predicted = 0;
+  int waiting_w_measured = 0;
+  std::vector<VerifiedRank> memory{};  // by rank
+  // Of the process while it ran, above what it had before; nothing where the system does not say.
+  std::optional<Bytes> resident_bytes{};
+  std::vector<VerifiedPass> passes{};
+  std::optional<ValidationCost> validation{};
+
+  bool ran() const { return runs > 0; }
+  // Of both, for a prediction from times that did not hold still is none either.
+  bool noisy() const { return ran() && std::max(spread, calibration_spread) > kMostSpread; }
+  double step_error() const;       // (predicted - measured) / measured
+  double idle_difference() const;  // predicted - measured, of shares
+  bool memory_matches() const;     // on every rank
+};
+
+struct Verification {
+  std::string scenario;
+  int ranks = 0;
+  int micro_batches = 0;
+  std::optional<Bytes> memory_limit{};
+  std::string posting{};
+  std::string tail{};
+  // Passes sleep for their time instead of computing.
+  bool emulated = false;
+  std::string transport{};  // "threads", "processes"
+  std::vector<int> cores{};
+  std::string cpu{};
+  std::string date{};
+  int64_t tokens_per_step = 0;   // 0: unknown
+  int64_t micro_batch_size = 0;  // sequences; 0: unknown
+  int64_t sequence_length = 0;
+  int iterations = 0;  // that count, of each run
+  int rounds = 0;      // runs of each schedule
+
+  std::string costs_from{};  // "isolated kernels, timed before any run"
+  double calibrating_seconds = 0;
+  double searching_seconds = 0;
+  double running_seconds = 0;
+  std::optional<double> best_gemm_flops{};  // a second, on one core
+  TimeNs hop_latency = 0;
+  bool interrupted = false;
+  std::vector<std::string> warnings{};
+
+  std::vector<VerifiedSchedule> schedules{};
+};
+
+// Pairs of schedules that ran, were not noisy, and whose measured steps differ by more than
+// kLeastDifference.
+struct OrderVerdict {
+  int pairs = 0;
+  // Of these, those of which the prediction has it the other way round: faster first, as measured.
+  std::vector<std::pair<std::string, std::string>> wrong{};
+};
+OrderVerdict JudgeOrder(const Verification& verification);
+
+// Names, the fastest first.
+std::vector<std::string> OrderPredicted(const Verification& verification);
+std::vector<std::string> OrderMeasured(const Verification& verification);
+
+// Gradients that differ, or a finding of a checker: what was run is not what was asked for.
+bool IsRight(const Verification& verification);
+
+// A row for each schedule, predicted and measured side by side, and what is to be said of all of
+// them. With `details` passes and memory, too.
+std::string VerificationTable(const Verification& verification, bool details);
+
+std::string VerificationJson(const Verification& verification);
+
+// One iteration of the prediction and one that was measured, for the page's drawings. `measured` of
+// a schedule that did not run has no summary.
+struct VerificationDrawing {
+  Result predicted{};
+  HtmlRun predicted_run{};
+  Result measured{};
+  HtmlRun measured_run{};
+};
+
+struct VerificationPageInput {
+  const Verification& verification;
+  std::vector<VerificationDrawing> drawings{};  // one for each schedule
+  std::string scenario_file{};
+  std::string scenario_text{};
+  std::vector<ProvenanceLine> provenance{};
+};
+
+// One file that opens offline; the drawings are those of HtmlReport(). report/verification_page.cc
+std::string VerificationPage(const VerificationPageInput& input);
+
+}  // namespace spiritlevel

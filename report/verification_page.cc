@@ -1,0 +1,438 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "report/html_assets.h"
+#include "report/html_text.h"
+#include "report/text.h"
+#include "report/verification.h"
+
+namespace spiritlevel {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Names>
+Json NamesOf(int count) {
+  Json names = Json::array();
+  for (int i = 0; i < count; ++i) names.push_back(std::string(Name(static_cast<Names>(i))));
+  return names;
+}
+
+std::string Signed(double share) { return fmt::format("{:+.1f}", 100 * share); }
+
+// Ids and classes are those that report/assets/ works with.
+class Page {
+ public:
+  explicit Page(const VerificationPageInput& input) : input_(input), all_(input.verification) {
+    SPIRITLEVEL_CHECK(input.drawings.size() == all_.schedules.size(),
+                      "the page has a drawing, maybe empty, for each schedule");
+  }
+
+  std::string ToString() const {
+    std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n" + Head() + "<body>\n" + TopBar();
+    out += "<main>\n" + Verdict() + Drawings() + Numbers() + Memory() + Passes() + Scenario();
+    out += Provenance() + "</main>\n" + Help();
+    out += "<script type=\"application/json\" id=\"data\">" + Data() + "</script>\n<script>";
+    return out + std::string(PageScript()) + "</script>\n</body>\n</html>\n";
+  }
+
+ private:
+  std::string Measured() const { return all_.emulated ? "emulated" : "measured"; }
+
+  std::string Head() const {
+    const std::string policy = fmt::format(
+        "default-src &#39;none&#39;; script-src &#39;sha256-{}&#39;; style-src "
+        "&#39;sha256-{}&#39;; img-src data:; base-uri &#39;none&#39;; form-action &#39;none&#39;",
+        Base64(BytesOfHex(PageScriptSha256())), Base64(BytesOfHex(PageStyleSha256())));
+    return fmt::format(
+        "<head>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" "
+        "content=\"{}\">\n<meta name=\"viewport\" content=\"width=device-width, "
+        "initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n"
+        "<title>{}{} – Spiritlevel</title>\n<style>{}</style>\n</head>\n",
+        policy, all_.emulated ? "emulated: " : "", EscapeHtml(all_.scenario), PageStyle());
+  }
+
+  static std::string TopBar() {
+    return "<header class=\"top\"><a class=\"brand\" href=\"#verdict\"><span>Spiritlevel</span></a>"
+           "<nav aria-label=\"Sections\"><a href=\"#timelines\">Timelines</a><a "
+           "href=\"#results\">Numbers</a><a href=\"#memory\">Memory</a><a "
+           "href=\"#passes\">Passes</a><a href=\"#scenario\">Scenario</a></nav><div "
+           "class=\"tools\"><button type=\"button\" id=\"theme\">Theme: auto</button><button "
+           "type=\"button\" id=\"help-button\" aria-haspopup=\"dialog\">Keys <kbd>?</kbd></button>"
+           "</div></header>\n";
+  }
+
+  std::vector<const VerifiedSchedule*> Ran() const {
+    std::vector<const VerifiedSchedule*> ran;
+    for (const VerifiedSchedule& schedule : all_.schedules) {
+      if (schedule.ran()) ran.push_back(&schedule);
+    }
+    return ran;
+  }
+
+  // The largest of what is not noise.
+  template <class Of>
+  double Worst(const Of& of) const {
+    double worst = 0;
+    for (const VerifiedSchedule* schedule : Ran()) {
+      if (!schedule->noisy()) worst = std::max(worst, std::abs(of(*schedule)));
+    }
+    return worst;
+  }
+
+  int Count(bool (*is)(const VerifiedSchedule&)) const {
+    const std::vector<const VerifiedSchedule*> ran = Ran();
+    return static_cast<int>(
+        std::count_if(ran.begin(), ran.end(), [&](const auto* schedule) { return is(*schedule); }));
+  }
+
+  static std::string Figure(std::string_view name, const std::string& value,
+                            const std::string& note) {
+    return fmt::format("<div><dt>{}</dt><dd>{}<small>{}</small></dd></div>\n", name,
+                       EscapeHtml(value), EscapeHtml(note));
+  }
+
+  std::string Verdict() const {
+    const int ran = static_cast<int>(Ran().size());
+    const int noisy = Count([](const VerifiedSchedule& s) { return s.noisy(); });
+    std::string title = all_.emulated ? "Emulated, not computed" : "Prediction and measurement";
+    std::string lead =
+        all_.emulated
+            ? "Passes slept for their time and computed nothing. What is held against the "
+              "prediction here is ordering and communication."
+            : fmt::format(
+                  "{} ranks trained the model on this machine’s cores. Each schedule was "
+                  "predicted before anything was run, then run {}, in turn with the others.",
+                  all_.ranks, all_.rounds == 1 ? "once" : fmt::format("{} times", all_.rounds));
+    if (all_.interrupted) lead += " It was interrupted: this is what was run until then.";
+    std::string out = fmt::format(
+        "<section id=\"verdict\" aria-labelledby=\"headline\">\n<p class=\"eyebrow\"><b>{}</b>"
+        "<span>{} ranks as {} · {} micro-batches · posting {} · tail {}</span></p>\n"
+        "<h1 id=\"headline\">{}</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"figures\">\n",
+        EscapeHtml(all_.scenario), all_.ranks, EscapeHtml(all_.transport), all_.micro_batches,
+        EscapeHtml(all_.posting), EscapeHtml(all_.tail), EscapeHtml(title), EscapeHtml(lead));
+    out += Figure("largest error of a step",
+                  Percent(Worst([](const VerifiedSchedule& s) { return s.step_error(); })),
+                  fmt::format("of {} that are not too noisy", ran - noisy));
+    out += Figure("largest error of idle share",
+                  fmt::format("{:.1f} points", 100 * Worst([](const VerifiedSchedule& s) {
+                                                 return s.idle_difference();
+                                               })),
+                  "predicted less " + Measured());
+    const OrderVerdict order = JudgeOrder(all_);
+    out += Figure(
+        "order of schedules",
+        fmt::format("{} of {}", order.pairs - static_cast<int>(order.wrong.size()), order.pairs),
+        "pairs that differ by more than 2 %");
+    if (!all_.emulated) {
+      const int equal =
+          Count([](const VerifiedSchedule& s) { return s.gradients_equal.value_or(false); });
+      out += Figure("gradients equal", fmt::format("{} of {}", equal, ran), "bit by bit");
+    }
+    out += Figure("too noisy", fmt::format("{} of {}", noisy, ran), "spread above 2 %");
+    return out + "</dl>\n" +
+           "<noscript><p class=\"warning\">The timelines are drawn by the script of this file, "
+           "which is switched off. The numbers below do not need it.</p></noscript>\n</section>\n";
+  }
+
+  // Filled in by the script.
+  std::string Drawings() const {
+    return fmt::format(
+        "<section id=\"timelines\" class=\"drawn\" aria-labelledby=\"timelines-title\">\n"
+        "<h2 id=\"timelines-title\">One iteration, predicted above and {} below</h2>\n"
+        "<p>The {} one is of the last run, the iteration nearest to the median. One row a rank, "
+        "one time axis for all.</p>\n<div id=\"panels\"></div>\n</section>\n"
+        "<section id=\"stalls\" class=\"drawn\" aria-labelledby=\"stalls-title\">\n"
+        "<h2 id=\"stalls-title\">Where each rank’s time goes</h2>\n<div "
+        "id=\"bars\"></div>\n</section>\n"
+        "<section id=\"steps\" class=\"drawn\" aria-labelledby=\"steps-title\">\n"
+        "<h2 id=\"steps-title\">What the predicted step is made of</h2>\n"
+        "<div id=\"waterfall\"></div>\n</section>\n",
+        Measured(), Measured());
+  }
+
+  static std::string Cell(std::string_view key, const Json& value, std::string_view shown) {
+    return fmt::format("<td data-key=\"{}\" data-value=\"{}\">{}</td>", key,
+                       EscapeHtml(value.dump()), EscapeHtml(shown));
+  }
+
+  std::string Open(std::string_view id, std::string_view title) const {
+    return fmt::format(
+        "<section id=\"{0}\" aria-labelledby=\"{0}-title\">\n<h2 id=\"{0}-title\">{1}</h2>\n"
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"{0}-title\">\n"
+        "<table>\n",
+        id, title);
+  }
+  static std::string Close() { return "</tbody>\n</table>\n</div>\n"; }
+
+  static std::string Header(const std::vector<std::pair<std::string, int>>& groups,
+                            const std::vector<std::string>& columns) {
+    std::string out = "<thead>\n<tr><th scope=\"col\" rowspan=\"2\">schedule</th>";
+    for (const auto& [name, count] : groups) {
+      out += fmt::format("<th scope=\"colgroup\" colspan=\"{}\">{}</th>", count, name);
+    }
+    out += "</tr>\n<tr>";
+    for (const std::string& column : columns) out += "<th scope=\"col\">" + column + "</th>";
+    return out + "</tr>\n</thead>\n<tbody>\n";
+  }
+
+  static std::string RowHead(const VerifiedSchedule& schedule) {
+    return fmt::format("<tr data-schedule=\"{0}\"><th scope=\"row\">{0}</th>",
+                       EscapeHtml(schedule.schedule));
+  }
+
+  std::string VerdictOf(const VerifiedSchedule& s) const {
+    const auto badge = [](std::string_view kind, std::string_view text) {
+      return fmt::format("<span class=\"badge {}\">{}</span> ", kind, text);
+    };
+    std::string out;
+    if (!s.findings.empty()) out += badge("bad", "illegal");
+    if (s.gradients_equal) {
+      out +=
+          *s.gradients_equal ? badge("good", "gradients equal") : badge("bad", "gradients differ");
+    }
+    if (s.noisy()) out += badge("bad", "too noisy");
+    if (all_.emulated) out += badge("", "emulated");
+    return out;
+  }
+
+  std::string Numbers() const {
+    TimeNs step = 1;
+    TimeNs waits = 1;
+    for (const VerifiedSchedule* s : Ran()) {
+      step = std::max({step, s->predicted.step, s->measured.step});
+      waits =
+          std::max({waits, s->predicted.exposed_communication, s->measured.exposed_communication});
+    }
+    const Scale steps = Scale::ForTimes(step);
+    const Scale exposed = Scale::ForTimes(waits);
+    const std::string measured = Measured();
+    std::string out = Open("results", "The numbers");
+    out += Header({{"step, " + steps.unit(), 3},
+                   {"tokens/s", 2},
+                   {"idle share, %", 3},
+                   {"bubble rate, %", 2},
+                   {"exposed, " + exposed.unit(), 2},
+                   {"spread", 1},
+                   {"", 1}},
+                  {"predicted", measured, "error, %", "predicted", measured, "predicted", measured,
+                   "points", "predicted", measured, "predicted", measured, "%", ""});
+    for (const VerifiedSchedule& s : all_.schedules) {
+      out += RowHead(s);
+      if (!s.ran()) {
+        out += fmt::format("<td class=\"reason\" colspan=\"14\">not run: {}</td></tr>\n",
+                           EscapeHtml(OneParagraph(s.reason)));
+        continue;
+      }
+      const auto time = [&](std::string_view key, TimeNs value, const Scale& scale) {
+        return Cell(key, value, scale.Number(value));
+      };
+      const auto share = [&](std::string_view key, double value) {
+        return Cell(key, value, PercentNumber(value));
+      };
+      out +=
+          time("predicted_step_ns", s.predicted.step, steps) +
+          time("measured_step_ns", s.measured.step, steps) +
+          Cell("step_error", s.step_error(), Signed(s.step_error())) +
+          Tokens("tokens_per_second_predicted", s.predicted.step) +
+          Tokens("tokens_per_second_measured", s.measured.step) +
+          share("idle_share_predicted", s.predicted.idle_share) +
+          share("idle_share_measured", s.measured.idle_share) +
+          Cell("idle_difference", s.idle_difference(), Signed(s.idle_difference())) +
+          share("bubble_rate_predicted", s.predicted.bubble_rate) +
+          share("bubble_rate_measured", s.measured.bubble_rate) +
+          time("exposed_communication_predicted_ns", s.predicted.exposed_communication, exposed) +
+          time("exposed_communication_measured_ns", s.measured.exposed_communication, exposed) +
+          share("spread", s.spread) + "<td>" + VerdictOf(s) + "</td></tr>\n";
+    }
+    out += Close() + Notes();
+    return out +
+           "<dl class=\"terms\">\n"
+           "<dt>step</dt><dd>From a rank's first op to its first op one iteration later, the "
+           "largest over ranks; medians over all counted iterations of all runs.</dd>\n"
+           "<dt>idle share</dt><dd>Of these times, summed over ranks, what no op runs in; the "
+           "tail counts as idle.</dd>\n"
+           "<dt>bubble rate</dt><dd>(longest rank span − largest busy time) / longest rank "
+           "span.</dd>\n"
+           "<dt>exposed</dt><dd>What ranks wait for that has been computed and has not "
+           "arrived; all ranks, one iteration.</dd>\n"
+           "<dt>spread</dt><dd>Of the middle half of the measured steps, over their median; the "
+           "passes that were timed before any run have one, too. "
+           "Above 2 % a schedule is too noisy, and neither right nor wrong.</dd>\n</dl>\n"
+           "</section>\n";
+  }
+
+  std::string Tokens(std::string_view key, TimeNs step) const {
+    if (all_.tokens_per_step == 0 || step == 0) return "<td>–</td>";
+    const double rate = static_cast<double>(all_.tokens_per_step) * 1e9 / static_cast<double>(step);
+    return Cell(key, rate, fmt::format("{:.0f}", rate));
+  }
+
+  std::string Notes() const {
+    std::string out;
+    const auto add = [&](const VerifiedSchedule& s, const std::string& text) {
+      if (!text.empty()) {
+        out += fmt::format("<li><b>{}</b> {}</li>\n", EscapeHtml(s.schedule), EscapeHtml(text));
+      }
+    };
+    for (const VerifiedSchedule& s : all_.schedules) {
+      for (const std::string& finding : s.findings) add(s, finding);
+      add(s, s.gradients_note);
+      if (s.ran()) add(s, s.reason);
+    }
+    return out.empty() ? "" : "<ul class=\"notes\">\n" + out + "</ul>\n";
+  }
+
+  std::string Memory() const {
+    Bytes largest = 1;
+    for (const VerifiedSchedule* s : Ran()) {
+      for (const VerifiedRank& rank : s->memory) {
+        largest = std::max({largest, rank.peak.ledger, rank.peak.live});
+      }
+    }
+    const Scale scale = Scale::ForMemory(largest);
+    std::vector<std::string> columns = {"rank", "ledger", all_.emulated ? "emulated" : "live",
+                                        "equal"};
+    for (int c = 0; c < kNumMemoryCategories; ++c) {
+      columns.push_back(std::string(Phrase(static_cast<MemoryCategory>(c))));
+    }
+    columns.insert(columns.end(), {"B", "W"});
+    std::string out = Open("memory", "Memory");
+    out += Header({{"", 1},
+                   {"peak, " + scale.unit(), 3},
+                   {"most of each category between ops, " + scale.unit(), kNumMemoryCategories},
+                   {"micro-batches waiting for", 2}},
+                  columns);
+    for (const VerifiedSchedule* s : Ran()) {
+      for (size_t rank = 0; rank < s->memory.size(); ++rank) {
+        const VerifiedRank& of = s->memory[rank];
+        out += RowHead(*s) + fmt::format("<td>{}</td>", rank);
+        out += Cell("ledger_peak_bytes", of.peak.ledger, scale.Number(of.peak.ledger));
+        out += Cell("live_peak_bytes", of.peak.live, scale.Number(of.peak.live));
+        out += fmt::format("<td class=\"{}\">{}</td>", of.matches() ? "good" : "bad",
+                           of.matches() ? "yes" : "no");
+        for (const Bytes bytes : of.peak.most) {
+          out += fmt::format("<td>{}</td>", scale.Number(bytes));
+        }
+        out += fmt::format("<td>{}</td><td>{}</td></tr>\n", s->waiting_b_measured,
+                           s->waiting_w_measured);
+      }
+    }
+    return out + Close() + "</section>\n";
+  }
+
+  std::string Passes() const {
+    TimeNs largest = 1;
+    for (const VerifiedSchedule* s : Ran()) {
+      for (const VerifiedPass& pass : s->passes) largest = std::max(largest, pass.p95);
+    }
+    const Scale scale = Scale::ForTimes(largest);
+    std::string out = Open("passes", "Passes of each stage");
+    out += Header({{"", 2}, {scale.unit(), 3}, {"GEMM", 1}, {"", 1}},
+                  {"stage", "pass", "before any run", "P50", "P95", "% of best", "samples"});
+    for (const VerifiedSchedule* s : Ran()) {
+      for (const VerifiedPass& pass : s->passes) {
+        out += RowHead(*s) + fmt::format(
+                                 "<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
+                                 "<td>{}</td><td>{}</td></tr>\n",
+                                 pass.stage, Name(pass.pass), scale.Number(pass.calibrated),
+                                 scale.Number(pass.p50), scale.Number(pass.p95),
+                                 pass.gemm_efficiency ? PercentNumber(*pass.gemm_efficiency) : "–",
+                                 pass.samples);
+      }
+    }
+    return out + Close() + "</section>\n";
+  }
+
+  std::string Scenario() const {
+    return fmt::format(
+        "<section id=\"scenario\" aria-labelledby=\"scenario-title\">\n<h2 "
+        "id=\"scenario-title\">The scenario</h2>\n<p class=\"file\">{}</p>\n<pre "
+        "tabindex=\"0\"><code>{}</code></pre>\n</section>\n",
+        EscapeHtml(input_.scenario_file), EscapeHtml(input_.scenario_text));
+  }
+
+  std::string Provenance() const {
+    std::string out =
+        "<section id=\"provenance\" aria-labelledby=\"provenance-title\">\n<h2 "
+        "id=\"provenance-title\">Where the numbers come from</h2>\n<dl class=\"terms\">\n";
+    for (const ProvenanceLine& line : input_.provenance) {
+      out += fmt::format("<dt>{}</dt><dd>{}</dd>\n", EscapeHtml(line.label), EscapeHtml(line.text));
+    }
+    return out + "</dl>\n</section>\n";
+  }
+
+  static std::string Help() {
+    return "<dialog id=\"help\" aria-labelledby=\"help-title\">\n<h2 id=\"help-title\">Keys</h2>\n"
+           "<dl class=\"keys\">\n<dt><kbd>+</kbd> <kbd>−</kbd></dt><dd>zoom in and out</dd>\n"
+           "<dt><kbd>←</kbd> <kbd>→</kbd></dt><dd>move along the time axis</dd>\n"
+           "<dt><kbd>Home</kbd></dt><dd>everything there is</dd>\n"
+           "<dt><kbd>↑</kbd> <kbd>↓</kbd></dt><dd>choose a rank</dd>\n"
+           "<dt><kbd>,</kbd> <kbd>.</kbd></dt><dd>the op before and after</dd>\n"
+           "<dt><kbd>Esc</kbd></dt><dd>put the op away</dd>\n"
+           "<dt><kbd>T</kbd></dt><dd>light, dark, or as the system has it</dd>\n</dl>\n"
+           "<button type=\"button\" id=\"help-close\">Close</button>\n</dialog>\n"
+           "<div id=\"tip\" role=\"tooltip\" hidden></div>\n"
+           "<div id=\"spoken\" class=\"unseen\" aria-live=\"polite\"></div>\n";
+  }
+
+  std::string Data() const {
+    Json data;
+    data["scenario"] = all_.scenario;
+    data["ranks"] = all_.ranks;
+    data["micro_batches"] = all_.micro_batches;
+    data["emulated"] = all_.emulated;
+    data["memory_limit_bytes"] = all_.memory_limit ? Json(*all_.memory_limit) : Json(nullptr);
+    data["stall_categories"] = NamesOf<StallCategory>(kNumStallCategories);
+    data["memory_categories"] = NamesOf<MemoryCategory>(kNumMemoryCategories);
+    data["waterfall_parts"] = NamesOf<WaterfallPart>(kNumWaterfallParts);
+    data["runs"] = Json::array();
+    for (const VerificationDrawing& drawing : input_.drawings) {
+      data["runs"].push_back(DataOf(drawing.predicted, drawing.predicted_run));
+      data["runs"].push_back(DataOf(drawing.measured, drawing.measured_run));
+    }
+    return EscapeJsonForScript(data.dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+
+  // As of HtmlReport().
+  static Json DataOf(const Result& result, const HtmlRun& run) {
+    Json json;
+    json["schedule"] = result.schedule;
+    json["advised"] = false;
+    json["placement"] = result.placement;
+    json["valid"] = result.valid;
+    json["fits"] = result.fits;
+    json["reason"] = "";
+    json["ops"] = run.ops;
+    if (!result.summary) return json;
+    const Summary& s = *result.summary;
+    json["step_ns"] = s.step;
+    json["rejection"] = nullptr;
+    json["makespan_ns"] = s.makespan;
+    json["bubble_rate"] = s.bubble_rate;
+    json["bubble_fraction"] = s.bubble_fraction;
+    json["peak_bytes"] = s.peak_bytes;
+    json["fullest_rank"] = s.fullest_rank();
+    json["busy_ns"] = s.stalls.busy;
+    json["stalls_ns"] = s.stalls.stalls;
+    json["waterfall_ns"] = run.waterfall ? Json(run.waterfall->parts) : Json(nullptr);
+    json["packed"] = run.packed.empty() ? Json(nullptr) : Json(Base64(run.packed));
+    return json;
+  }
+
+  const VerificationPageInput& input_;
+  const Verification& all_;
+};
+
+}  // namespace
+
+std::string VerificationPage(const VerificationPageInput& input) { return Page(input).ToString(); }
+
+}  // namespace spiritlevel
