@@ -148,11 +148,12 @@ nlohmann::ordered_json PlacementsOf(const FoundInAll& found) {
 
 std::string SearchVerdict(const SearchReport& report) {
   const FoundInAll& found = report.found;
-  std::string text = "\n" + Best(report) + Others(found);
+  std::string text = "\n";
+  text += Best(report) + Others(found);
   text +=
       Line(fmt::format("{} evaluations in {:.1f} s", TotalEvaluations(found), TotalSeconds(found)));
   if (found.interrupted()) {
-    text += Line("interrupted: this is the best so far" + Interruption(found.best));
+    text += Line(fmt::format("interrupted: this is the best so far{}", Interruption(found.best)));
   }
   return text + LeftOut(report) + FasterElsewhere(report);
 }
