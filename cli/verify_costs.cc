@@ -40,15 +40,15 @@ cpu::StageSizes SizesOf(const TrainingTask& task, int stage) {
   return cpu::SizesOf(task.shape, task.stages[static_cast<size_t>(stage)]);
 }
 
-// As ModelTimes has it, in 2^-32 ns; over all stages.
-int64_t SumPerByte(const TrainingTask& task, const IsolatedTimes& isolated) {
-  TimeNs time = 0;
-  Bytes bytes = 0;
-  for (int stage = 0; stage < task.num_stages(); ++stage) {
-    time += MedianOf(isolated.sums[static_cast<size_t>(stage)]);
-    bytes += SizesOf(task, stage).gradients;
-  }
-  return static_cast<int64_t>((static_cast<Int128>(time) << 32) / bytes);
+// Sums of gradients, by stage. A Program has them beside compute, as a network would do them; here
+// the rank's own core does, which cannot compute meanwhile, and all of them before the step. So
+// they are charged to it.
+std::vector<TimeNs> SumsByStage(const TrainingTask& task, const IsolatedTimes& isolated,
+                                bool twins) {
+  std::vector<TimeNs> sums(task.stages.size(), 0);
+  if (!twins) return sums;
+  for (size_t stage = 0; stage < sums.size(); ++stage) sums[stage] = MedianOf(isolated.sums[stage]);
+  return sums;
 }
 
 std::vector<int64_t> LayersOf(const TrainingTask& task) {
@@ -64,26 +64,26 @@ CostsBook::CostsBook(const Scenario& scenario, const CostsOptions& options)
   if (scenario.model) cpu::UseOneBlasThread();
 }
 
-const CutCosts& CostsBook::For(int stages, const StageGroups& groups) {
-  std::unique_ptr<CutCosts>& cut = cuts_[{stages, groups}];
+const CutCosts& CostsBook::For(int stages, const StageGroups& groups, bool twins) {
+  std::unique_ptr<CutCosts>& cut = cuts_[{stages, groups, twins}];
   if (cut == nullptr) {
     SPIRITLEVEL_CHECK(!frozen_, "costs are found before anything is run");
     const TimeNs begin = Now();
-    cut = std::make_unique<CutCosts>(Make(stages, groups));
+    cut = std::make_unique<CutCosts>(Make(stages, groups, twins));
     seconds_ += static_cast<double>(Now() - begin) * 1e-9;
   }
   return *cut;
 }
 
-CutCosts CostsBook::Make(int stages, const StageGroups& groups) {
+CutCosts CostsBook::Make(int stages, const StageGroups& groups, bool twins) {
   const bool has_all_times = !scenario_.model || scenario_.model->profile;
   if (options_.emulated && has_all_times) {
     return {.task = {}, .costs = CostsFor(scenario_, stages, groups), .isolated = {}};
   }
   TrainingTask task = TaskOf(scenario_, stages, groups);
   TimeMachine(task);
-  CutCosts cut =
-      has_all_times ? FromProfile(std::move(task), stages, groups) : FromKernels(std::move(task));
+  CutCosts cut = has_all_times ? FromProfile(std::move(task), stages, groups)
+                               : FromKernels(std::move(task), twins);
   // Emulated works keep no tensors.
   if (options_.emulated) cut.task.reset();
   return cut;
@@ -110,9 +110,9 @@ CutCosts CostsBook::FromProfile(TrainingTask task, int stages, const StageGroups
   return {.task = std::move(task), .costs = std::move(costs), .isolated = {}};
 }
 
-CutCosts CostsBook::FromKernels(TrainingTask task) {
+CutCosts CostsBook::FromKernels(TrainingTask task, bool twins) {
   const IsolatedTimes& isolated = TimesFor(task);
-  Costs costs = ModelCosts(task, AsModelTimes(task, isolated));
+  Costs costs = ModelCosts(task, AsModelTimes(task, isolated, twins));
   return {.task = std::move(task), .costs = std::move(costs), .isolated = isolated};
 }
 
@@ -133,7 +133,8 @@ const IsolatedTimes& CostsBook::TimesFor(const TrainingTask& task) {
       .first->second;
 }
 
-ModelTimes CostsBook::AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated) const {
+ModelTimes CostsBook::AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated,
+                                   bool twins) const {
   ModelTimes times{.launch = runtime_.launch,
                    .hop_latency = runtime_.hop,
                    .barrier = runtime_.barrier + LargestMedian(isolated.contributions) +
@@ -146,7 +147,7 @@ ModelTimes CostsBook::AsModelTimes(const TrainingTask& task, const IsolatedTimes
                             .fused_backward = of(Pass::kBW),
                             .overlapped = of(Pass::kF) + of(Pass::kBW)});
   }
-  times.sum_per_byte = SumPerByte(task, isolated);
+  const std::vector<TimeNs> sums = SumsByStage(task, isolated, twins);
   // A rank's step was timed as a whole; what it is made of goes by parameters.
   const std::vector<std::vector<int>> by_rank = StagesByRank(task.num_stages(), scenario_.ranks);
   times.optimizer_by_stage.resize(task.stages.size());
@@ -156,7 +157,8 @@ ModelTimes CostsBook::AsModelTimes(const TrainingTask& task, const IsolatedTimes
     const TimeNs step = MedianOf(isolated.steps[rank]);
     for (const int stage : by_rank[rank]) {
       const Int128 share = static_cast<Int128>(step) * SizesOf(task, stage).parameters;
-      times.optimizer_by_stage[static_cast<size_t>(stage)] = static_cast<TimeNs>(share / all);
+      times.optimizer_by_stage[static_cast<size_t>(stage)] =
+          static_cast<TimeNs>(share / all) + sums[static_cast<size_t>(stage)];
     }
   }
   return times;

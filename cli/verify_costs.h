@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "scenarios/scenario.h"
@@ -41,7 +41,8 @@ class CostsBook {
   CostsBook(const Scenario& scenario, const CostsOptions& options);
 
   // Throws InputError where the scenario has no costs for the schedule's stages, or no kernels.
-  const CutCosts& For(int stages, const StageGroups& groups);
+  // `twins`: each stage lies on two ranks (DualPipe).
+  const CutCosts& For(int stages, const StageGroups& groups, bool twins = false);
 
   // All cuts have been asked for; from here on another one is our defect.
   void Freeze() { frozen_ = true; }
@@ -53,17 +54,18 @@ class CostsBook {
   std::optional<TimeNs> hop_latency() const { return hop_latency_; }
 
  private:
-  CutCosts Make(int stages, const StageGroups& groups);
+  CutCosts Make(int stages, const StageGroups& groups, bool twins);
   CutCosts FromProfile(TrainingTask task, int stages, const StageGroups& groups) const;
-  CutCosts FromKernels(TrainingTask task);
+  CutCosts FromKernels(TrainingTask task, bool twins);
   const IsolatedTimes& TimesFor(const TrainingTask& task);
-  ModelTimes AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated) const;
+  ModelTimes AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated,
+                          bool twins) const;
   void TimeMachine(const TrainingTask& task);
   RunOptions Running() const;
 
   const Scenario& scenario_;
   const CostsOptions options_;
-  std::map<std::pair<int, StageGroups>, std::unique_ptr<CutCosts>> cuts_;
+  std::map<std::tuple<int, StageGroups, bool>, std::unique_ptr<CutCosts>> cuts_;
   // What a stage takes does not hang on which others are on its rank.
   std::map<std::vector<int64_t>, IsolatedTimes> isolated_;  // by layers of each stage
   RuntimeTimes runtime_{};

@@ -147,7 +147,8 @@ Schedule Verifier::Make(const std::string& name, PlannedSchedule& plan) {
   const Shape shape = ShapeOf(scenario_);
   // Of an order that hangs on costs, the placement does not.
   Schedule schedule = info.Make(shape);
-  plan.cut = &book_.For(schedule.num_stages(), GroupsOf(schedule));
+  plan.cut = &book_.For(schedule.num_stages(), GroupsOf(schedule),
+                        /*twins=*/schedule.parameter_copies() > 1);
   return info.hangs_on_costs() ? info.Make(shape, plan.cut->costs) : std::move(schedule);
 }
 

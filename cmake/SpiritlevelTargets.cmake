@@ -36,8 +36,10 @@ function(spiritlevel_test name)
   _spiritlevel_flags(${name}_test)
   # A test waits for the code it tests, which has its own flags; its own loops are short. With
   # sanitizers a compiler that optimises takes more than twice as long.
-  target_compile_options(${name}_test PRIVATE $<$<CONFIG:Release>:-O1>
-                                              $<$<BOOL:${SPIRITLEVEL_SANITIZE}>:-O0>)
+  target_compile_options(${name}_test PRIVATE $<$<CONFIG:Release>:-O1>)
+  if(SPIRITLEVEL_SANITIZE)
+    target_compile_options(${name}_test PRIVATE -O0)
+  endif()
   add_dependencies(spiritlevel_tests ${name}_test)
   # PRE_TEST: a binary that cannot run where it is built (CUDA) can still be built there.
   gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."

@@ -22,6 +22,7 @@ namespace {
 // Micro-batches of a stage that are between F and B at the same time, so that what B reads is not
 // still in the cache from F.
 constexpr int kInFlight = 2;
+constexpr int kTimedInARow = 2;
 
 TimeNs Quantile(std::vector<TimeNs> values, double share) {
   if (values.empty()) return 0;
@@ -144,14 +145,17 @@ class RankTimer {
     SPIRITLEVEL_CHECK(barrier_ != kNone && step_ != kNone, "a placement has a barrier");
   }
 
+  // Runs have one kind of backward or hardly change between them, and a meter keeps the blocks that
+  // were used last: behind a change blocks of other sizes are asked for, whose pages are new. So
+  // each kind runs for a while, and the first time does not count.
   void RunPasses(std::atomic<int>& busy) {
     Try([&] {
-      for (const int stage : shared_.placement.stages_of(rank_)) {
-        RunForwards(stage, /*counts=*/true);
-        for (int i = 0; i < kInFlight; ++i) RunBackward(stage, i, Pass::kB, true);
-        for (int i = 0; i < kInFlight; ++i) Time(stage, i, Pass::kW, {}, true);
-        RunForwards(stage, true);
-        for (int i = 0; i < kInFlight; ++i) RunBackward(stage, i, Pass::kBW, true);
+      for (const bool split : {true, false}) {
+        for (int turn = 0; turn <= kTimedInARow; ++turn) {
+          for (const int stage : shared_.placement.stages_of(rank_)) {
+            RunAll(stage, split, /*counts=*/turn > 0);
+          }
+        }
       }
     });
     --busy;
@@ -165,8 +169,13 @@ class RankTimer {
     });
   }
 
-  void RunForwards(int stage, bool counts) {
+  void RunAll(int stage, bool split, bool counts) {
     for (int i = 0; i < kInFlight; ++i) Time(stage, i, Pass::kF, InputOf(stage), counts);
+    for (int i = 0; i < kInFlight; ++i) {
+      RunBackward(stage, i, split ? Pass::kB : Pass::kBW, counts);
+    }
+    if (!split) return;
+    for (int i = 0; i < kInFlight; ++i) Time(stage, i, Pass::kW, {}, counts);
   }
 
   void RunBackward(int stage, int micro_batch, Pass pass, bool counts) {
@@ -290,9 +299,16 @@ TimeNs IsolatedTimes::MedianOf(int stage, Pass pass) const {
 
 double IsolatedTimes::SpreadOf(int stage, Pass pass) const {
   const auto& values = passes[static_cast<size_t>(stage)][static_cast<size_t>(pass)];
-  const TimeNs median = Quantile(values, 0.5);
+  const size_t in_a_cycle = cycles == 0 ? 0 : values.size() / static_cast<size_t>(cycles);
+  if (in_a_cycle == 0) return 0;
+  std::vector<TimeNs> medians;
+  for (auto begin = values.begin(); values.end() - begin >= std::ssize(values) / cycles;
+       begin += static_cast<std::ptrdiff_t>(in_a_cycle)) {
+    medians.push_back(Quantile({begin, begin + static_cast<std::ptrdiff_t>(in_a_cycle)}, 0.5));
+  }
+  const TimeNs median = Quantile(medians, 0.5);
   if (median == 0) return 0;
-  return static_cast<double>(Quantile(values, 0.75) - Quantile(values, 0.25)) /
+  return static_cast<double>(Quantile(medians, 0.75) - Quantile(medians, 0.25)) /
          static_cast<double>(median);
 }
 

@@ -8,10 +8,10 @@
 // they do in a run, so that what they take from each other (caches, the way to memory, clock) is in
 // the numbers. Where there are more ranks than cores, as many as there are cores take turns.
 //
-// What each rank does, again and again: of each of its stages F of a few micro-batches, B and W of
-// these, F once more, BW; sums of gradients; then the optimizer step. The first such cycle pays for
-// pages and caches and does not count. A rank that is done before others goes on with passes that
-// nobody times.
+// What each rank does, again and again: of each of its stages F of two micro-batches, B and W of
+// these, a few times; the same with BW; sums of gradients; then the optimizer step. The first time
+// of each pays for pages and caches and does not count. A rank that is done before others goes on
+// with passes that nobody times.
 #pragma once
 
 #include <array>
@@ -50,7 +50,9 @@ struct IsolatedTimes {
   double seconds = 0;
 
   TimeNs MedianOf(int stage, Pass pass) const;
-  double SpreadOf(int stage, Pass pass) const;  // between the quartiles, over the median
+  // Of the medians of single cycles, between their quartiles, over the median: whether the machine
+  // held still. One pass more or less does not change it.
+  double SpreadOf(int stage, Pass pass) const;
 };
 
 // `placement` says which rank holds which stage: a Program with a barrier and one iteration.

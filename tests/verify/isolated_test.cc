@@ -97,9 +97,9 @@ TEST(Isolated, EveryPassOfEveryStageIsTimedAsOftenAsTheOthers) {
     const auto cycles = static_cast<size_t>(times.cycles);
     ASSERT_THAT(times.passes, SizeIs(4));
     for (const auto& stage : times.passes) {
-      EXPECT_THAT(stage[static_cast<size_t>(Pass::kF)], SizeIs(4 * cycles));
+      EXPECT_THAT(stage[static_cast<size_t>(Pass::kF)], SizeIs(8 * cycles));
       for (const Pass pass : {Pass::kB, Pass::kW, Pass::kBW}) {
-        EXPECT_THAT(stage[static_cast<size_t>(pass)], SizeIs(2 * cycles));
+        EXPECT_THAT(stage[static_cast<size_t>(pass)], SizeIs(4 * cycles));
       }
     }
     EXPECT_THAT(times.steps, Each(SizeIs(cycles)));
