@@ -1,20 +1,12 @@
 #include "report/json.h"
 
-#include <nlohmann/json.hpp>
-
 #include "report/advice.h"
 #include "report/certificate_json.h"
 #include "report/figures.h"
+#include "report/json_values.h"
 
 namespace spiritlevel {
 namespace {
-
-using Json = nlohmann::ordered_json;  // keys in the order in which they are documented
-
-template <class T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 // By rank; null where there are none.
 Json LimitsOf(const Comparison& comparison) {

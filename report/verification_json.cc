@@ -1,16 +1,8 @@
-#include <nlohmann/json.hpp>
-
+#include "report/json_values.h"
 #include "report/verification.h"
 
 namespace spiritlevel {
 namespace {
-
-using Json = nlohmann::ordered_json;  // keys in the order in which they are documented
-
-template <class T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 double TokensPerSecond(int64_t tokens, TimeNs step) {
   return step == 0 ? 0 : static_cast<double>(tokens) * 1e9 / static_cast<double>(step);

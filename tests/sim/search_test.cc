@@ -145,17 +145,22 @@ void ExpectWithinLimits(const World& world, const Orders& orders) {
   }
 }
 
+Plan WithoutTurns(const World& world, int32_t gap_permille) {
+  Plan plan{.order = std::vector<int32_t>(static_cast<size_t>(world.problem.micro_batches())),
+            .turns = {},
+            .gap_permille =
+                std::vector<int32_t>(2 * static_cast<size_t>(world.placement.ranks), gap_permille)};
+  std::iota(plan.order.begin(), plan.order.end(), 0);
+  return plan;
+}
+
 TEST(Decoder, FindsTheTimesOfTheEvaluatorOnRandomPlans) {
   int decoded = 0;
   for (unsigned seed = 0; seed < 1500; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RandomWorld random(seed);
     const World world = random.Make();
-    Plan plan{.order = std::vector<int32_t>(static_cast<size_t>(world.problem.micro_batches())),
-              .turns = {},
-              .gap_permille = std::vector<int32_t>(2 * static_cast<size_t>(world.placement.ranks),
-                                                   random.Below(1100))};
-    std::iota(plan.order.begin(), plan.order.end(), 0);
+    Plan plan = WithoutTurns(world, random.Below(1100));
     std::reverse(plan.order.begin(),
                  plan.order.begin() + random.Below(static_cast<int>(plan.order.size()) + 1));
     ListScheduler scheduler(world.problem);
@@ -186,11 +191,7 @@ TEST(Decoder, CriticalTurnsAreAChainToTheEndOfTheRankThatDecides) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RandomWorld random(seed);
     const World world = random.Make();
-    Plan plan{.order = std::vector<int32_t>(static_cast<size_t>(world.problem.micro_batches())),
-              .turns = {},
-              .gap_permille = std::vector<int32_t>(2 * static_cast<size_t>(world.placement.ranks),
-                                                   random.Below(1100))};
-    std::iota(plan.order.begin(), plan.order.end(), 0);
+    Plan plan = WithoutTurns(world, random.Below(1100));
     ListScheduler scheduler(world.problem);
     if (!scheduler.Run(random.DrawPolicy(), &plan)) continue;
     Decoder decoder(world.problem);
