@@ -56,6 +56,8 @@ class Exchange {
 
   virtual void Fail(FailureKind kind, NodeId node, std::string_view what) noexcept = 0;
   virtual const std::atomic<bool>& stopping() const = 0;
+  // For the rank's work; none where ranks have memory in common.
+  virtual SideChannel* side_channel() { return nullptr; }
 };
 
 }  // namespace spiritlevel

@@ -43,7 +43,8 @@ struct ModelWorkOptions {
   bool record = false;
   // None: SimpleTail.
   TailFactory make_tail{};
-  // Given, works are kept there and go on in the next run. Of threads only.
+  // Given, works are kept there and go on in the next run. Of threads, and under MPI each process
+  // its own; not of processes that are forked, which end with their run.
   std::shared_ptr<KeptWorks> kept{};
 };
 
@@ -94,8 +95,7 @@ class ModelWork : public RankWork {
   int iterations_ = 0;               // of the run at hand
 };
 
-// Works for all ranks and replicas of one run, or of several one after the other. Ranks are threads
-// or processes of this machine; the replicas of a sharded optimizer cannot be under MPI.
+// Works for all ranks and replicas of one run, or of several one after the other.
 WorkFactory ModelWorks(const TrainingTask& task, const ModelWorkOptions& options = {});
 
 }  // namespace spiritlevel

@@ -1,6 +1,7 @@
 #include "verify/model_work_gather.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "kernels/cpu/model/stage_sizes.h"
@@ -78,6 +79,56 @@ void ParameterGather::Reset() {
     place.written.store(0);
     place.read.store(0);
   }
+}
+
+namespace {
+
+// Before the bytes of the parameters, in the stage's order.
+struct SentHeader {
+  int64_t step = 0;
+  int64_t stage = 0;
+};
+
+}  // namespace
+
+void SentParameters::Send(int stage, int64_t step, const cpu::ParameterStore& parameters) {
+  const std::vector<int> owned = OwnedBy(task_, stage, replica_);
+  size_t size = sizeof(SentHeader);
+  for (const int i : owned) size += static_cast<size_t>(parameters.value(i).bytes());
+  std::vector<std::byte> bytes(size);
+  const SentHeader header{.step = step, .stage = stage};
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  size_t at = sizeof(header);
+  for (const int i : owned) {
+    const cpu::Tensor& value = parameters.value(i);
+    std::memcpy(bytes.data() + at, value.data(), static_cast<size_t>(value.bytes()));
+    at += static_cast<size_t>(value.bytes());
+  }
+  for (int other = 0; other < task_.replicas; ++other) {
+    if (other != replica_) side_.Send(other * ranks_ + rank_, kTopic, bytes);
+  }
+}
+
+void SentParameters::Receive(int64_t step,
+                             const std::function<cpu::ParameterStore&(int stage)>& parameters_of) {
+  const SideMessage message = side_.Receive(kTopic);
+  const std::span<const std::byte> bytes = message.payload.bytes();
+  SentHeader header;
+  SPIRITLEVEL_CHECK(bytes.size() >= sizeof(header) && message.from % ranks_ == rank_,
+                    "parameters come from the same rank of another replica");
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  SPIRITLEVEL_CHECK(header.step == step, "no replica is a step ahead of another");
+  const auto stage = static_cast<int>(header.stage);
+  cpu::ParameterStore& parameters = parameters_of(stage);
+  size_t at = sizeof(header);
+  for (const int i : OwnedBy(task_, stage, message.from / ranks_)) {
+    cpu::Tensor& value = parameters.value(i);
+    const auto size = static_cast<size_t>(value.bytes());
+    SPIRITLEVEL_CHECK(at + size <= bytes.size(), "of all that the other owns");
+    std::memcpy(value.data(), bytes.data() + at, size);
+    at += size;
+  }
+  SPIRITLEVEL_CHECK(at == bytes.size(), "of nothing else");
 }
 
 }  // namespace spiritlevel

@@ -4,7 +4,8 @@
 // owns to memory that all see, waits for the others, and reads the rest. Nobody can wait for ever:
 // a replica comes to its step without anything that others do behind theirs.
 //
-// Made before processes are forked; for threads and processes of one machine.
+// Made before processes are forked; for threads and processes of one machine. Where ranks have no
+// memory in common, SentParameters is the same with messages.
 #pragma once
 
 #include <atomic>
@@ -14,9 +15,11 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cpu/model/stage.h"
 #include "verify/arena.h"
 #include "verify/bell.h"
 #include "verify/model_plan.h"
+#include "verify/side_channel.h"
 
 namespace spiritlevel {
 
@@ -49,6 +52,29 @@ class ParameterGather {
   std::span<Place> places_;  // by stage, then copy
   std::span<Bell> bells_;    // by place, then replica
   std::span<std::byte> bytes_;
+};
+
+// By messages: each replica sends what it owns of a stage to all others, and takes what they own.
+// Nobody waits for ever here either, and the ranks' lanes go on meanwhile (side_channel.h).
+class SentParameters {
+ public:
+  static constexpr int kTopic = 0;
+
+  // `rank` of so many, of which `replica` is one.
+  SentParameters(const TrainingTask& task, int ranks, int rank, int replica, SideChannel& side)
+      : task_(task), ranks_(ranks), rank_(rank), replica_(replica), side_(side) {}
+
+  // `step` tells a message of one step from that of another.
+  void Send(int stage, int64_t step, const cpu::ParameterStore& parameters);
+  // One of another replica, of whichever of the rank's stages: `parameters_of` says where it goes.
+  void Receive(int64_t step, const std::function<cpu::ParameterStore&(int stage)>& parameters_of);
+
+ private:
+  const TrainingTask& task_;
+  int ranks_;
+  int rank_;
+  int replica_;
+  SideChannel& side_;
 };
 
 }  // namespace spiritlevel

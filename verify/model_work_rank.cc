@@ -81,6 +81,8 @@ RankModel::RankModel(const RankContext& context, std::shared_ptr<const TrainingT
                      std::shared_ptr<ParameterGather> gather, bool record)
     : task_(std::move(task)),
       numbers_(*task_),
+      rank_(context.rank),
+      num_ranks_(context.program.num_ranks()),
       replica_(context.replica),
       stopping_(&context.stopping),
       meter_(std::make_shared<cpu::MemoryMeter>()),
@@ -104,6 +106,7 @@ void RankModel::BeginRun(const RankContext& context) {
                                        [](const auto& held) { return held->number; }),
                     "a work holds the same stages in each of its runs");
   stopping_ = &context.stopping;
+  side_ = context.side;
   CheckSums(context);
 }
 
@@ -175,6 +178,7 @@ void RankModel::StepAll(int64_t step, float clip) {
 void RankModel::GatherParameters() {
   if (gather_ == nullptr) return;
   ++gathers_;
+  if (side_ != nullptr) return GatherBySending();
   for (size_t s = 0; s < stages_.size(); ++s) {
     cpu::ParameterStore& parameters = stages_[s]->stage.parameters();
     const std::vector<int>& owned = stages_[s]->optimizer.owned();
@@ -192,6 +196,17 @@ void RankModel::GatherParameters() {
     };
     gather_->Exchange(stages_[s]->number, copies_[s], replica_, gathers_, write, read, *stopping_);
   }
+}
+
+// All are sent before any is waited for.
+void RankModel::GatherBySending() {
+  SentParameters sent(*task_, num_ranks_, rank_, replica_, *side_);
+  for (const auto& held : stages_) sent.Send(held->number, gathers_, held->stage.parameters());
+  const auto parameters_of = [this](int number) -> cpu::ParameterStore& {
+    return stage(number).stage.parameters();
+  };
+  const int messages = static_cast<int>(stages_.size()) * (task_->replicas - 1);
+  for (int i = 0; i < messages; ++i) sent.Receive(gathers_, parameters_of);
 }
 
 StepRecord& RankModel::RecordOfStep(int64_t step) {

@@ -43,6 +43,10 @@ class RankModel {
   const TrainingTask& task() const { return *task_; }
   const ParameterNumbers& numbers() const { return numbers_; }
   int replica() const { return replica_; }
+  int rank() const { return rank_; }
+  int num_ranks() const { return num_ranks_; }  // of each replica
+  // Of the run at hand; none where ranks have memory in common.
+  SideChannel* side() const { return side_; }
   cpu::MemoryMeter& meter() const { return *meter_; }
   std::shared_ptr<cpu::MemoryMeter> shared_meter() const { return meter_; }
   std::span<const std::unique_ptr<HeldStage>> stages() const { return stages_; }
@@ -82,12 +86,16 @@ class RankModel {
  private:
   StepRecord& RecordOfStep(int64_t step);
   void CheckSums(const RankContext& context) const;
+  void GatherBySending();
   bool Holds(int number) const;
 
   std::shared_ptr<const TrainingTask> task_;
   ParameterNumbers numbers_;
+  int rank_;
+  int num_ranks_;
   int replica_;
   const std::atomic<bool>* stopping_;
+  SideChannel* side_ = nullptr;
   std::shared_ptr<cpu::MemoryMeter> meter_;
   std::vector<std::unique_ptr<HeldStage>> stages_;
   std::vector<int> copies_;  // by stage held: which of the ranks that hold it this one is

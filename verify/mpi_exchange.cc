@@ -90,10 +90,7 @@ TimeNs MpiExchange::Meet() {
   for (int done = 0; done == 0;) {
     MPI_Test(&request, &done, MPI_STATUS_IGNORE);
     LookForAbort();
-    if (done == 0 && stopping_.load()) {
-      MPI_Request_free(&request);
-      throw Stopped();
-    }
+    if (done == 0) ThrowIfStopped();  // a collective cannot be taken back: it is left to MPI
     if (done == 0 && Now() - since > setting_.options.setup_limit) {
       Fail(FailureKind::kStalled, kNone, "others are not ready to begin");
     }
@@ -145,23 +142,34 @@ void MpiExchange::ServeOut(Servant& servant) {
     if (sums_left_ == 0 && sending_.empty()) break;
     WaitATurn(since, kNone);
   }
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Ibarrier(comm_, &request);
-  const TimeNs since = Now();
-  for (int done = 0; done == 0;) {
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    LookForAbort();
-    if (done == 0) WaitATurn(since, kNone);
+  const int others = setting_.num_indices() - 1;
+  for (int other = 0; other <= others; ++other) {
+    if (other != index_) Post(other, LastTag(), 0, {}, false, kNone);
   }
-  // All that was to come has been asked for.
-  int more = 0;
+  const TimeNs since = Now();
+  for (int come = 0; come < others || !sending_.empty();) {
+    LookForAbort();
+    ThrowIfStopped();
+    ProgressSide();  // who is not here yet may wait for it to arrive
+    ProgressSends();
+    for (int other = 0; other <= others; ++other) come += TakeLastOf(other);
+    if (come < others || !sending_.empty()) WaitATurn(since, kNone);
+  }
+}
+
+// Messages of one sender do not overtake each other, and all that was to come has been asked for:
+// what stands before the last one must not be.
+int MpiExchange::TakeLastOf(int other) {
+  int is_there = 0;
   MPI_Status status;
-  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &more, &status);
-  if (more == 0 || status.MPI_TAG >= num_messages_) return;
+  MPI_Iprobe(other, MPI_ANY_TAG, comm_, &is_there, &status);
+  if (other == index_ || is_there == 0) return 0;
+  if (status.MPI_TAG == LastTag()) return PollFor(other, LastTag(), 0) ? 1 : 0;
+  if (status.MPI_TAG >= num_messages_) return 0;
   const Op& op = setting_.routes.op_of(status.MPI_TAG);
   Fail(FailureKind::kWrongMessage, program_.messages()[status.MPI_TAG].to,
        fmt::format("{} of rank {}, message {}, arrives a second time", ToString(op),
-                   status.MPI_SOURCE % num_ranks_, status.MPI_TAG));
+                   other % num_ranks_, status.MPI_TAG));
   throw Stopped();
 }
 
@@ -270,7 +278,7 @@ void MpiExchange::Post(int to, int tag, int64_t number, std::span<const std::byt
        to, tag, comm_, &sending.request);
 }
 
-std::optional<Payload> MpiExchange::Poll(int from, int tag, int64_t number) {
+std::optional<Payload> MpiExchange::PollFor(int from, int tag, int64_t number) {
   int is_there = 0;
   MPI_Message message = MPI_MESSAGE_NULL;
   MPI_Status status;
@@ -316,11 +324,7 @@ void MpiExchange::Join(NodeId member, Payload contribution) {
 }
 
 void MpiExchange::Progress(Servant& servant) {
-  LookForAbort();
-  ThrowIfStopped();
-  ProgressSends();
-  ProgressReceives();
-  Advance();
+  ProgressLanes();
   // Until there is nothing to do: what is to be contributed is, before a later node changes it.
   do {
     while (!to_contribute_.empty()) {
@@ -331,6 +335,61 @@ void MpiExchange::Progress(Servant& servant) {
     ProgressSums(servant);
     Advance();
   } while (!to_contribute_.empty());
+}
+
+void MpiExchange::ProgressLanes() {
+  LookForAbort();
+  ThrowIfStopped();
+  ProgressSide();
+  ProgressSends();
+  ProgressReceives();
+  Advance();
+}
+
+// Whoever it is for, and whether or not it will be asked for: its sender waits for its arrival at
+// the end of the run.
+void MpiExchange::ProgressSide() {
+  for (int topic = 0; topic < kTopics; ++topic) {
+    int is_there = 0;
+    MPI_Status status;
+    MPI_Iprobe(MPI_ANY_SOURCE, TagOfTopic(topic), comm_, &is_there, &status);
+    if (is_there == 0) continue;
+    std::optional<Payload> payload = PollFor(status.MPI_SOURCE, TagOfTopic(topic), topic);
+    if (!payload) continue;
+    side_[static_cast<size_t>(topic)].push_back(
+        {.from = status.MPI_SOURCE, .payload = std::move(*payload)});
+    --topic;  // until there is none
+  }
+}
+
+// Synchronously, so that it has arrived when the run ends.
+void MpiExchange::Send(int to, int topic, std::span<const std::byte> bytes) {
+  SPIRITLEVEL_CHECK(to != index_ && topic >= 0 && topic < kTopics, "to another, on a topic");
+  Post(to, TagOfTopic(topic), topic, bytes, true, kNone);
+}
+
+std::optional<SideMessage> MpiExchange::Poll(int topic) {
+  ProgressLanes();
+  std::deque<SideMessage>& come = side_.at(static_cast<size_t>(topic));
+  if (come.empty()) return std::nullopt;
+  SideMessage first = std::move(come.front());
+  come.pop_front();
+  return first;
+}
+
+SideMessage MpiExchange::Receive(int topic) {
+  for (const TimeNs since = Now();;) {
+    if (std::optional<SideMessage> message = Poll(topic)) return std::move(*message);
+    const TimeNs waited = Now() - since;
+    if (waited > wait_limit_) {
+      const NodeId node = last_ended_ == kNone ? program_.rank_begin(rank_) : last_ended_ + 1;
+      FailStalled(node, kNone,
+                  fmt::format("rank {} waits in {} for what other ranks have for it", rank_,
+                              NameWithIteration(plan_, setting_.routes, node)),
+                  waited);
+    }
+    if (waited > setting_.patience) ::sched_yield();
+  }
 }
 
 void MpiExchange::ProgressSends() {
@@ -351,7 +410,7 @@ void MpiExchange::ProgressReceives() {
   for (size_t i = 0; i < receiving_.size();) {
     const NodeId half = receiving_[i];
     const MessageId m = program_.message_of(half);
-    std::optional<Payload> payload = Poll(PeerOf(half), m, m);
+    std::optional<Payload> payload = PollFor(PeerOf(half), m, m);
     if (!payload) {
       ++i;
       continue;
@@ -372,7 +431,7 @@ void MpiExchange::ProgressSums(Servant& servant) {
     const std::vector<int> indices = IndicesOf(collective);
     for (size_t k = 0; k < indices.size() && joining.missing > 0; ++k) {
       if (joining.is_there[k]) continue;
-      std::optional<Payload> payload = Poll(indices[k], TagOf(collective), collective);
+      std::optional<Payload> payload = PollFor(indices[k], TagOf(collective), collective);
       if (!payload) continue;
       joining.contributions[k] = std::move(*payload);
       joining.is_there[k] = true;
@@ -399,18 +458,22 @@ void MpiExchange::WaitATurn(TimeNs since, NodeId node) {
   if (waited > wait_limit_) {
     int peer = kNone;
     const std::string why = WhyWaiting(node, &peer);
-    MpiFailure failure{.is_set = 1,
-                       .kind = static_cast<int64_t>(FailureKind::kStalled),
-                       .index = peer == kNone ? index_ : peer,
-                       .peer = index_,
-                       .node = node,
-                       .time = Now() + clock_offset_};
-    const std::string text = fmt::format("{}, and has done so for {}", why, FormatTime(waited));
-    std::strncpy(failure.message, text.c_str(), sizeof(failure.message) - 1);
-    Record(failure);
-    throw Stopped();
+    FailStalled(node, peer, why, waited);
   }
   if (waited > setting_.patience) ::sched_yield();
+}
+
+void MpiExchange::FailStalled(NodeId node, int peer, const std::string& why, TimeNs waited) {
+  MpiFailure failure{.is_set = 1,
+                     .kind = static_cast<int64_t>(FailureKind::kStalled),
+                     .index = peer == kNone ? index_ : peer,
+                     .peer = index_,
+                     .node = node,
+                     .time = Now() + clock_offset_};
+  const std::string text = fmt::format("{}, and has done so for {}", why, FormatTime(waited));
+  std::strncpy(failure.message, text.c_str(), sizeof(failure.message) - 1);
+  Record(failure);
+  throw Stopped();
 }
 
 std::string MpiExchange::WhyWaiting(NodeId node, int* peer) const {
@@ -474,7 +537,7 @@ void MpiExchange::LookForAbort() {
   MPI_Status status;
   MPI_Iprobe(MPI_ANY_SOURCE, AbortTag(), comm_, &is_there, &status);
   if (is_there == 0) return;
-  const std::optional<Payload> payload = Poll(status.MPI_SOURCE, AbortTag(), 0);
+  const std::optional<Payload> payload = PollFor(status.MPI_SOURCE, AbortTag(), 0);
   if (!payload || payload->size() != sizeof(failure_)) return;
   std::memcpy(&failure_, payload->bytes().data(), sizeof(failure_));
   stopping_.store(true);

@@ -8,6 +8,7 @@
 
 #include <mpi.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "verify/exchange.h"
+#include "verify/side_channel.h"
 #include "verify/transports.h"
 
 namespace spiritlevel {
@@ -31,11 +33,16 @@ struct MpiFailure {
   char message[2048] = {};
 };
 
-class MpiExchange : public Exchange {
+class MpiExchange : public Exchange, private SideChannel {
  public:
   // `clock_offset`: what is added to this process's clock to have that of index 0.
   MpiExchange(const RunSetting& setting, MPI_Comm comm, int index, TimeNs clock_offset);
   ~MpiExchange() override;
+
+  // Messages, collectives, topics, what ends a run early and what ends it.
+  static size_t NumTags(const Program& program) {
+    return program.messages().size() + program.collectives().size() + kTopics + 2;
+  }
 
   TimeNs Meet() override;
   TimeNs Wait(NodeId node, Servant& servant) override;
@@ -47,6 +54,7 @@ class MpiExchange : public Exchange {
   void Leave(Payload result) override { result_ = std::move(result); }
   void Fail(FailureKind kind, NodeId node, std::string_view what) noexcept override;
   const std::atomic<bool>& stopping() const override { return stopping_; }
+  SideChannel* side_channel() override { return this; }
 
   const MpiFailure& failure() const { return failure_; }
   NodeId last_ended() const { return last_ended_; }
@@ -57,6 +65,10 @@ class MpiExchange : public Exchange {
   Timeline& timeline() { return timeline_; }
 
  private:
+  void Send(int to, int topic, std::span<const std::byte> bytes) override;
+  std::optional<SideMessage> Poll(int topic) override;
+  SideMessage Receive(int topic) override;
+
   struct MessageState {
     Payload payload{};
     TimeNs arrival = 0;
@@ -77,6 +89,8 @@ class MpiExchange : public Exchange {
   int PeerOf(NodeId half) const;
   int TagOf(int32_t collective) const { return num_messages_ + collective; }
   int AbortTag() const { return num_messages_ + num_collectives_; }
+  int TagOfTopic(int topic) const { return AbortTag() + 1 + topic; }
+  int LastTag() const { return TagOfTopic(kTopics); }  // of what each sends behind all else
   std::vector<int> IndicesOf(int32_t collective) const;
 
   void Finish(NodeId node, TimeNs at);
@@ -88,17 +102,22 @@ class MpiExchange : public Exchange {
   void Post(int to, int tag, int64_t number, std::span<const std::byte> bytes, bool synchronous,
             NodeId half);
   // Nothing has come, or what has; checks its number.
-  std::optional<Payload> Poll(int from, int tag, int64_t number);
+  std::optional<Payload> PollFor(int from, int tag, int64_t number);
   void Join(NodeId member, Payload contribution);
+  // 1 if the last message of another rank has come just now, else 0.
+  int TakeLastOf(int other);
 
   void Progress(Servant& servant);
+  void ProgressLanes();
   void ProgressSends();
   void ProgressReceives();
+  void ProgressSide();
   void ProgressSums(Servant& servant);
   void LookForAbort();
   void ThrowIfStopped() const;
   // One turn of a wait that began at `since`; fails the run if that is too long ago.
   void WaitATurn(TimeNs since, NodeId node);
+  [[noreturn]] void FailStalled(NodeId node, int peer, const std::string& why, TimeNs waited);
   void Record(const MpiFailure& failure);
   std::string WhyWaiting(NodeId node, int* peer) const;
   TimeNs WaitLimit() const;
@@ -127,8 +146,9 @@ class MpiExchange : public Exchange {
   std::deque<Sending> sending_;
   std::deque<NodeId> to_contribute_;
   std::vector<Joining> joining_;
-  std::vector<bool> has_sum_;  // by collective, of those on compute lanes
-  int sums_left_ = 0;          // that this rank is a member of, and has not combined
+  std::array<std::deque<SideMessage>, kTopics> side_;  // by topic: come, and not asked for yet
+  std::vector<bool> has_sum_;                          // by collective, of those on compute lanes
+  int sums_left_ = 0;  // that this rank is a member of, and has not combined
   std::atomic<bool> stopping_{false};
   MpiFailure failure_{};
   NodeId last_ended_ = kNone;

@@ -50,7 +50,8 @@ void RankRunner::MakeWork() {
                               .rank = setting_.rank,
                               .replica = setting_.replica,
                               .replicas = setting_.options.replicas,
-                              .stopping = exchange_.stopping()});
+                              .stopping = exchange_.stopping(),
+                              .side = exchange_.side_channel()});
   SPIRITLEVEL_CHECK(work_ != nullptr, "every rank has a work");
 }
 

@@ -39,13 +39,20 @@ constexpr int kExitOfLostJob = 70;
 class RunComm {
  public:
   RunComm() { MPI_Comm_dup(MPI_COMM_WORLD, &comm_); }
-  ~RunComm() { MPI_Comm_free(&comm_); }
+  ~RunComm() {
+    if (!is_left_) MPI_Comm_free(&comm_);
+  }
   RunComm(const RunComm&) = delete;
   RunComm& operator=(const RunComm&) = delete;
   operator MPI_Comm() const { return comm_; }
 
+  // Of a run that has failed messages may still be on their way. MPI gives the number of a
+  // communicator that was freed to the next one, which would get them.
+  void LeaveToMpi() { is_left_ = true; }
+
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;
+  bool is_left_ = false;
 };
 
 void RequireJob(const RunSetting& setting) {
@@ -66,7 +73,7 @@ void RequireJob(const RunSetting& setting) {
   int is_known = 0;
   MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest_tag, &is_known);
   const Program& program = setting.plan.program();
-  const size_t tags = program.messages().size() + program.collectives().size() + 1;
+  const size_t tags = MpiExchange::NumTags(program);
   if (is_known == 0 || tags > static_cast<size_t>(*largest_tag)) {
     throw InputError(fmt::format("{} messages are more than this MPI can tell apart", tags),
                      "run fewer iterations at once");
@@ -302,7 +309,7 @@ void GatherReport(const RunSetting& setting, MPI_Comm comm, int index, TimeNs or
 
 RunReport RunMpi(const RunSetting& setting) {
   RequireJob(setting);
-  const RunComm comm;
+  RunComm comm;
   const RunComm aside;  // for what is said beside the run's messages
   const int size = setting.num_indices();
   const int ranks = setting.plan.program().num_ranks();
@@ -321,7 +328,10 @@ RunReport RunMpi(const RunSetting& setting) {
 
   RunReport report;
   const MpiFailure failure = Agree(aside, exchange.failure(), size);
-  if (failure.is_set != 0) report.failure = InFull(setting, failure);
+  if (failure.is_set != 0) {
+    report.failure = InFull(setting, failure);
+    comm.LeaveToMpi();
+  }
   if (report.failure && setting.options.on_failure) setting.options.on_failure(*report.failure);
   const NodeId last = exchange.last_ended();
   report.last_ended.resize(static_cast<size_t>(size));

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "verify/model_costs.h"
+#include "verify/mpi_job.h"
 #include "verify/training_run_work.h"
 
 namespace spiritlevel {
@@ -31,9 +32,10 @@ void CheckOptions(const TrainingTask& task, const TrainingRunOptions& options) {
   Require(!task.sharded_optimizer || task.replicas == 1,
           "a sharded optimizer cannot step before the norm is known",
           "use an optimizer that is not sharded");
-  Require(options.transport != Transport::kMpi,
-          "a training run keeps the state of all ranks, which MPI's processes do not share",
-          "run ranks as threads or processes of this machine");
+  const bool is_under_mpi = options.transport == Transport::kMpi;
+  Require(!is_under_mpi || HasMpi(), "this build is without MPI",
+          "install libopenmpi-dev and build again, or run ranks as threads or processes");
+  Require(!is_under_mpi || IsInMpiJob(), "MPI has not been begun", "run it under mpirun");
   Require(options.iterations_per_segment >= 1, "a segment of no iterations", "one or more");
   Require(!options.checkpoint_folder.empty() || options.segments_per_checkpoint == 0,
           "checkpoints without a folder", "name one");
@@ -68,6 +70,24 @@ void TrainingRun::Resume(const TrainingState& state) {
   scalars.iteration = std::min(scalars.iteration, scalars.consumed_samples / samples);
   task_ = std::make_shared<TrainingTask>(*task_);
   task_->first_sample = scalars.consumed_samples - scalars.iteration * samples;
+}
+
+bool TrainingRun::ResumeFrom(const std::filesystem::path& folder) {
+  std::string packed;
+  const auto read = [&] {
+    if (!HasCheckpoint(folder)) return;
+    const TrainingState state = LoadCheckpoint(folder);
+    packed = Pack(state.scalars, state.parameters);
+  };
+  if (is_under_mpi()) {
+    DoAtFirst(read);
+    ShareFromFirst(&packed);
+  } else {
+    read();
+  }
+  if (packed.empty()) return false;
+  Resume(Unpack(packed));
+  return true;
 }
 
 std::optional<Failure> TrainingRun::Run(int64_t iterations) {
@@ -124,6 +144,7 @@ RunReport TrainingRun::RunOnce(const Segment& segment, const Program& program) {
   }
   RunReport report = RunProgram(
       program, [this](const RankContext& context) { return WorkFor(context); }, options);
+  if (is_under_mpi() && !report.failure) ShareFromFirst(&report.results);
   attempts_.push_back({.first_iteration = segment.first,
                        .iterations = segment.iterations,
                        .rejected = segment.rejected,
@@ -189,15 +210,25 @@ void TrainingRun::Drain(const RunReport& report) {
   state_ = Merge(parts);
   for (StepRecord& step : RecordOf(*task_, records)) record_.push_back(std::move(step));
   ++segments_;
-  const bool is_due =
-      options_.segments_per_checkpoint > 0 && segments_ % options_.segments_per_checkpoint == 0;
-  if (is_due || checkpoint_requested_.load()) Commit();
+  if (IsCheckpointDue()) Commit();
+}
+
+bool TrainingRun::IsCheckpointDue() {
+  const int every = options_.segments_per_checkpoint;
+  if (every > 0 && segments_ % every == 0) return true;
+  const bool is_requested = checkpoint_requested_.load();
+  return is_under_mpi() ? IsTrueOfAny(is_requested) : is_requested;
 }
 
 void TrainingRun::Commit() {
   if (options_.checkpoint_folder.empty()) return;
   checkpoint_requested_.store(false);
-  CommitCheckpoint(options_.checkpoint_folder, shards_);
+  const auto commit = [this] { CommitCheckpoint(options_.checkpoint_folder, shards_); };
+  if (is_under_mpi()) {
+    DoAtFirst(commit);
+  } else {
+    commit();
+  }
   ++checkpoints_;
 }
 

@@ -17,6 +17,11 @@
 //   - After any other failure the segment begins anew from its drain point.
 //
 // Either way the bits are those of a run in which nothing went wrong.
+//
+// Under MPI each process makes the same TrainingRun and calls the same functions. At drain points
+// all get the state of all; the first writes checkpoints, and all go on, or none does. A process
+// that is killed takes the job with it: the next mpirun, of as many ranks as it likes, calls
+// ResumeFrom().
 #pragma once
 
 #include <atomic>
@@ -39,7 +44,7 @@ class TrainingWork;
 
 struct TrainingRunOptions {
   Tail tail = Tail::kSpeculativeValidation;
-  Transport transport = Transport::kThreads;  // or kProcesses
+  Transport transport = Transport::kThreads;
   TransactionOptions transaction{};
   int iterations_per_segment = 4;
   // Begin a segment anew after a rejection among threads, too, as processes must.
@@ -80,11 +85,14 @@ class TrainingRun {
   // samples before the first.
   void Resume(const TrainingState& state);
 
+  // From the checkpoint in a folder, if there is one. Under MPI the first process alone reads it.
+  bool ResumeFrom(const std::filesystem::path& folder);
+
   // Until so many more iterations are validated. A failure: that of the last attempt, once there
   // were too many; the state is then still that of the last drain point.
   std::optional<Failure> Run(int64_t iterations);
 
-  // From any thread, at any time; written at the next drain point.
+  // From any thread, at any time; written at the next drain point. Under MPI from any process.
   void RequestCheckpoint() { checkpoint_requested_.store(true); }
 
   const TrainingState& state() const { return state_; }
@@ -104,7 +112,9 @@ class TrainingRun {
   std::shared_ptr<TrainingWork> WorkFor(const RankContext& context);
   void HandleVerdict(const Program& program, const Failure& failure, Segment* segment);
   bool RecoverWorks();
+  bool is_under_mpi() const { return options_.transport == Transport::kMpi; }
   void Drain(const RunReport& report);
+  bool IsCheckpointDue();
   void Commit();
 
   Schedule schedule_;

@@ -2,8 +2,10 @@
 
 #include <bit>
 #include <cmath>
+#include <string>
 
 #include "base/check.h"
+#include "verify/checkpoint_bytes.h"
 
 namespace spiritlevel {
 namespace {
@@ -59,6 +61,47 @@ std::optional<SquaredNorm> PrefixTable::UpTo(int64_t iteration, int stage) const
 
 void PrefixTable::Clear() {
   for (Cell& cell : cells_) cell.iteration.store(kNever, std::memory_order_relaxed);
+}
+
+namespace {
+
+void PublishSent(const SideMessage& message, int64_t oldest, PrefixTable& table) {
+  ByteReader from(
+      {reinterpret_cast<const char*>(message.payload.bytes().data()), message.payload.size()});
+  const auto iteration = from.Number<int64_t>();
+  if (iteration < oldest) return;
+  while (!from.is_at_end()) {
+    const auto stage = from.Number<int32_t>();
+    std::vector<double> partials(from.Number<uint64_t>());
+    for (double& partial : partials) partial = from.Number<double>();
+    table.Publish(iteration, stage, partials);
+  }
+}
+
+}  // namespace
+
+void PrefixSender::Send(int64_t iteration, const PrefixTable::Partials& partials) {
+  ByteWriter to;
+  to.Number(iteration);
+  for (const auto& [stage, numbers] : partials) {
+    to.Number(static_cast<int32_t>(stage));
+    to.Number(static_cast<uint64_t>(numbers.size()));
+    for (const double number : numbers) to.Number(number);
+  }
+  for (int other = 0; other < ranks_; ++other) {
+    if (other == rank_) continue;
+    side_.Send(replica_ * ranks_ + other, kTopic, std::as_bytes(std::span(to.bytes())));
+  }
+}
+
+void PrefixSender::TakeAll(int64_t oldest, PrefixTable& table) {
+  while (const std::optional<SideMessage> message = side_.Poll(kTopic)) {
+    PublishSent(*message, oldest, table);
+  }
+}
+
+void PrefixSender::TakeNext(int64_t oldest, PrefixTable& table) {
+  PublishSent(side_.Receive(kTopic), oldest, table);
 }
 
 }  // namespace spiritlevel

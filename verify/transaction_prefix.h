@@ -12,16 +12,19 @@
 //   table.UpTo(iteration, /*stage=*/0);        // nullopt as long as something is missing
 //
 // Lies in memory that processes forked from this one share. Cells of an iteration are used again
-// two iterations later, when no rank can still ask for them.
+// two iterations later, when no rank can still ask for them. Where ranks have no memory in common
+// each has a table of its own, and PrefixSender tells the others what it publishes.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "verify/arena.h"
+#include "verify/side_channel.h"
 
 namespace spiritlevel {
 
@@ -37,6 +40,9 @@ struct SquaredNorm {
 
 class PrefixTable {
  public:
+  // Of all stages that a rank holds, in one iteration.
+  using Partials = std::vector<std::pair<int, std::vector<double>>>;
+
   explicit PrefixTable(const std::vector<int>& parameters_by_stage);
 
   int num_stages() const { return static_cast<int>(begin_.size()) - 1; }
@@ -61,6 +67,30 @@ class PrefixTable {
   std::vector<size_t> begin_;  // by stage: its first parameter; and the end
   Arena arena_;
   std::span<Cell> cells_;
+};
+
+// What a rank publishes is sent to all ranks of its replica, which put it into tables of their own.
+//
+// A forward that reaches a stage may overtake what its forerunners have published, since that came
+// another way. But it has been sent, so whoever needs it then may wait for it.
+class PrefixSender {
+ public:
+  static constexpr int kTopic = 1;
+
+  PrefixSender(int ranks, int rank, int replica, SideChannel& side)
+      : ranks_(ranks), rank_(rank), replica_(replica), side_(side) {}
+
+  void Send(int64_t iteration, const PrefixTable::Partials& partials);
+  // All that has come by now. Of iterations before `oldest` nobody wants to know any more.
+  void TakeAll(int64_t oldest, PrefixTable& table);
+  // Waits for one more.
+  void TakeNext(int64_t oldest, PrefixTable& table);
+
+ private:
+  int ranks_;
+  int rank_;
+  int replica_;
+  SideChannel& side_;
 };
 
 }  // namespace spiritlevel

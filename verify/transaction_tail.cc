@@ -67,9 +67,7 @@ void TransactionalTail::BeginPass(const OpCall& call) {
   const int64_t iteration = model_.StepOf(call.iteration);
   const bool runs_ahead = iteration == scalars_.iteration + 1;
   if (runs_ahead && machine.state() == StepState::kNotStarted) {
-    DecideIfKnown(place);
-    SPIRITLEVEL_CHECK(machine.state() != StepState::kNotStarted,
-                      "what reaches a stage has passed all before it, which have published");
+    DecideNow(place);
     ++counts_[place].late;
   }
   loss_scale_ = runs_ahead ? After(model_.task(), options_.loss_scaling, scalars_, false).loss_scale
@@ -99,6 +97,20 @@ void TransactionalTail::Inject(int64_t iteration) {
   }
 }
 
+std::optional<PrefixSender> TransactionalTail::Sender() const {
+  if (model_.side() == nullptr || tail_ == Tail::kBarrier) return std::nullopt;
+  return PrefixSender(model_.num_ranks(), model_.rank(), model_.replica(), *model_.side());
+}
+
+void TransactionalTail::Publish() {
+  PrefixTable::Partials partials;
+  for (const std::unique_ptr<TransactionalStage>& stage : stages_) {
+    partials.emplace_back(stage->number(), stage->Partials());
+    prefix_->Publish(scalars_.iteration, stage->number(), partials.back().second);
+  }
+  if (std::optional<PrefixSender> sender = Sender()) sender->Send(scalars_.iteration, partials);
+}
+
 Payload TransactionalTail::Contribute(const SumCall& call) {
   const int64_t iteration = model_.StepOf(call.iteration);
   SPIRITLEVEL_CHECK(iteration == scalars_.iteration, "the iteration before is settled");
@@ -107,8 +119,8 @@ Payload TransactionalTail::Contribute(const SumCall& call) {
     SPIRITLEVEL_CHECK(stage->machine().state() == StepState::kNotStarted &&
                           stage->machine().has_all_weight_grads(),
                       "a norm is of complete gradients");
-    prefix_->Publish(iteration, stage->number(), stage->Partials());
   }
+  Publish();
   return NormParts::Of(model_);
 }
 
@@ -126,7 +138,23 @@ void TransactionalTail::Combine(const SumCall& call,
                     "the last prefix is the norm, to the bit");
 }
 
+void TransactionalTail::DecideNow(size_t place) {
+  const StageTransaction& machine = stages_[place]->machine();
+  DecideIfKnown(place);
+  if (std::optional<PrefixSender> sender = Sender()) {
+    while (machine.state() == StepState::kNotStarted) {
+      sender->TakeNext(scalars_.iteration, *prefix_);
+      DecideIfKnown(place);
+    }
+  }
+  SPIRITLEVEL_CHECK(machine.state() != StepState::kNotStarted,
+                    "what reaches a stage has passed all before it, which have published");
+}
+
 void TransactionalTail::DecideIfKnown(size_t place) {
+  if (std::optional<PrefixSender> sender = Sender()) {
+    sender->TakeAll(scalars_.iteration, *prefix_);
+  }
   TransactionalStage& stage = *stages_[place];
   const std::optional<SquaredNorm> prefix = prefix_->UpTo(scalars_.iteration, stage.number());
   if (!prefix) return;

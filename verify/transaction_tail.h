@@ -99,7 +99,12 @@ class TransactionalTail : public OptimizerTail {
 
  private:
   size_t PlaceOf(int stage) const;
+  void Publish();
   void DecideIfKnown(size_t place);
+  // For a forward that has come to the stage.
+  void DecideNow(size_t place);
+  // Where ranks have no memory in common.
+  std::optional<PrefixSender> Sender() const;
   void SettleAll();
   void DropAhead();
   void Inject(int64_t iteration);
@@ -118,7 +123,8 @@ class TransactionalTail : public OptimizerTail {
   TrainingRecord told_;
 };
 
-// One PrefixTable for all ranks of a run: make a new factory, or Clear() the table, for the next.
+// One PrefixTable for all ranks of a run, or under MPI for each process: make a new factory, or
+// Clear() the table, for the next.
 TailFactory TransactionalTails(const TrainingTask& task, const TransactionOptions& options,
                                std::shared_ptr<PrefixTable> prefix);
 std::shared_ptr<PrefixTable> MakePrefixTable(const TrainingTask& task);

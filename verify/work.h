@@ -28,6 +28,8 @@
 
 namespace spiritlevel {
 
+class SideChannel;  // side_channel.h
+
 // Who a work is made for.
 struct RankContext {
   const Program& program;
@@ -37,6 +39,8 @@ struct RankContext {
   // Set once the run has failed somewhere. What a work would wait for by itself is then to be given
   // up; a kernel need not look at it.
   const std::atomic<bool>& stopping;
+  // Given where ranks have no memory in common.
+  SideChannel* side = nullptr;
 };
 
 struct OpCall {
@@ -101,9 +105,9 @@ class RankWork {
   // since is then the caller's to take back, and a replay is a Program of its own.
   virtual bool Validate(const ValidationCall& call) { return !call.rejected; }
 
-  // What this rank adds to a collective, as soon as all of it is there and before the optimizer step
-  // of its iteration: other ranks read these bytes as they are now. Ops that run between this and
-  // Combine() do not add to what a sum of gradients is about.
+  // What this rank adds to a collective, as soon as all of it is there and before the optimizer
+  // step of its iteration: other ranks read these bytes as they are now. Ops that run between this
+  // and Combine() do not add to what a sum of gradients is about.
   virtual Payload Contribute(const SumCall& call) = 0;
   // All members' contributions, in the members' order; sums formed in it have the same bits on
   // every rank. Called once all are there and before anything that waits for the collective.
@@ -124,8 +128,8 @@ class RankWork {
 };
 
 // Called on the rank's own thread, in its own process, once that is pinned: what it allocates first
-// lies near its core. Who keeps a copy of the pointer has the same work in several runs; among
-// threads only.
+// lies near its core. Who keeps a copy of the pointer has the same work in several runs, unless its
+// process ends with the run.
 using WorkFactory = std::function<std::shared_ptr<RankWork>(const RankContext&)>;
 
 }  // namespace spiritlevel
