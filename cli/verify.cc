@@ -37,6 +37,8 @@ struct VerifyCommand {
   std::vector<std::string> names;
   std::string transport = "threads";
   std::string tail = "barrier";
+  std::string posting = "ideal";
+  std::string receives = "early";
   int64_t iterations = 4;
   int64_t rounds = 3;
   double seconds = 5;
@@ -57,6 +59,7 @@ struct VerifyCommand {
     if (!emulate) settings.cores = cores;
     const OnInterrupt on_interrupt;
     CostsBook book(loaded.scenario, {.emulated = emulate,
+                                     .tail = settings.tail,
                                      .transport = settings.transport,
                                      .cores = cores,
                                      .seconds = seconds,
@@ -81,12 +84,11 @@ struct VerifyCommand {
       throw InputError(fmt::format("--transport: there is no \"{}\"", transport),
                        "there is threads, processes");
     }
-    if (tail == Name(Tail::kNoTail)) {
-      settings.tail = Tail::kNoTail;
-    } else if (tail != Name(Tail::kBarrier)) {
-      throw InputError(fmt::format("--tail: there is no \"{}\" to verify", tail),
-                       "there is barrier, none");
-    }
+    const PlayOptions play =
+        PlayFlags{.posting = posting, .receives = receives, .tail = tail}.Parse();
+    settings.tail = play.tail;
+    settings.posting = play.posting;
+    settings.receives = play.receives;
     settings.iterations = Counted("--iterations", iterations, 2, 1000);
     settings.rounds = Counted("--rounds", rounds, 1, 1000);
     for (const auto& [flag, value] :
@@ -169,8 +171,9 @@ struct VerifyCommand {
     for (const PlannedSchedule& plan : verifier.planned()) {
       if (plan.schedule) return;
     }
-    const VerifiedSchedule& first = verifier.planned().front().verdict;
-    throw InputError(fmt::format("{}: {}", first.schedule, first.reason));
+    const PlannedSchedule& first = verifier.planned().front();
+    if (first.refusal) throw first.refusal->At(first.verdict.schedule);
+    throw InputError(fmt::format("{}: {}", first.verdict.schedule, first.verdict.reason));
   }
 
   static void Tell(const std::string& what) {
@@ -228,7 +231,17 @@ void AddVerify(CLI::App& app, const std::string& command_line) {
   sub->add_option("--rounds", command->rounds,
                   "Runs of each schedule, interleaved with the others'")
       ->capture_default_str();
-  sub->add_option("--tail", command->tail, "What ends an iteration: barrier or none")
+  sub->add_option("--tail", command->tail,
+                  "What ends an iteration: barrier, none, post-validation-strict or "
+                  "post-validation-speculative; these two are run with a barrier and with a "
+                  "rejected version, too")
+      ->capture_default_str();
+  sub->add_option("--posting", command->posting,
+                  "How messages are posted: ideal, nccl-fifo or batched")
+      ->capture_default_str();
+  sub->add_option("--receives", command->receives,
+                  "Where receives stand: under nccl-fifo early, deferred or naive; under batched "
+                  "early or naive")
       ->capture_default_str();
   sub->add_option("--transport", command->transport, "Ranks are threads, or processes")
       ->capture_default_str();

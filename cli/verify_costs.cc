@@ -51,6 +51,32 @@ std::vector<TimeNs> SumsByStage(const TrainingTask& task, const IsolatedTimes& i
   return sums;
 }
 
+// A rank's time, shared out over its stages by parameters, which is what a tail goes through.
+std::vector<TimeNs> SharedOut(const TrainingTask& task, const std::vector<TimeNs>& by_rank) {
+  const std::vector<std::vector<int>> stages_of =
+      StagesByRank(task.num_stages(), static_cast<int>(by_rank.size()));
+  std::vector<TimeNs> by_stage(task.stages.size(), 0);
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    Bytes all = 0;
+    for (const int stage : stages_of[rank]) all += SizesOf(task, stage).parameters;
+    for (const int stage : stages_of[rank]) {
+      const Int128 share = static_cast<Int128>(by_rank[rank]) * SizesOf(task, stage).parameters;
+      by_stage[static_cast<size_t>(stage)] = static_cast<TimeNs>(share / all);
+    }
+  }
+  return by_stage;
+}
+
+std::vector<TimeNs> MediansOf(const std::vector<std::vector<TimeNs>>& by_rank) {
+  std::vector<TimeNs> medians;
+  for (const std::vector<TimeNs>& values : by_rank) medians.push_back(MedianOf(values));
+  return medians;
+}
+
+void AddTo(std::vector<TimeNs>& sums, const std::vector<TimeNs>& more) {
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+}
+
 std::vector<int64_t> LayersOf(const TrainingTask& task) {
   std::vector<int64_t> layers;
   for (const cpu::StageRange& stage : task.stages) layers.push_back(stage.layers);
@@ -78,7 +104,11 @@ const CutCosts& CostsBook::For(int stages, const StageGroups& groups, bool twins
 CutCosts CostsBook::Make(int stages, const StageGroups& groups, bool twins) {
   const bool has_all_times = !scenario_.model || scenario_.model->profile;
   if (options_.emulated && has_all_times) {
-    return {.task = {}, .costs = CostsFor(scenario_, stages, groups), .isolated = {}};
+    Costs costs = CostsFor(scenario_, stages, groups);
+    std::optional<ValidatedCosts> validated;
+    if (IsPostValidation(options_.tail)) validated = {.barrier = costs, .rollback_by_stage = {}};
+    return {
+        .task = {}, .costs = std::move(costs), .isolated = {}, .validated = std::move(validated)};
   }
   TrainingTask task = TaskOf(scenario_, stages, groups);
   TimeMachine(task);
@@ -90,7 +120,7 @@ CutCosts CostsBook::Make(int stages, const StageGroups& groups, bool twins) {
 }
 
 // Times by the profile, bytes by the kernels that run.
-CutCosts CostsBook::FromProfile(TrainingTask task, int stages, const StageGroups& groups) const {
+CutCosts CostsBook::FromProfile(TrainingTask task, int stages, const StageGroups& groups) {
   const Costs predicted = CostsFor(scenario_, stages, groups);
   const Costs::Common& common = predicted.common();
   ModelTimes times{.launch = common.launch,
@@ -106,20 +136,67 @@ CutCosts CostsBook::FromProfile(TrainingTask task, int stages, const StageGroups
                             .fused_backward = cost.fused_backward,
                             .overlapped = cost.overlapped});
   }
-  Costs costs = ModelCosts(task, times);
-  return {.task = std::move(task), .costs = std::move(costs), .isolated = {}};
+  return WithTail(std::move(task), std::move(times), {});
 }
 
 CutCosts CostsBook::FromKernels(TrainingTask task, bool twins) {
   const IsolatedTimes& isolated = TimesFor(task);
-  Costs costs = ModelCosts(task, AsModelTimes(task, isolated, twins));
-  return {.task = std::move(task), .costs = std::move(costs), .isolated = isolated};
+  ModelTimes times = AsModelTimes(task, isolated, twins);
+  CutCosts cut = WithTail(std::move(task), std::move(times), SumsByStage(task, isolated, twins));
+  cut.isolated = isolated;
+  return cut;
+}
+
+// A Program has the reduction beside compute and a validation that takes no time. Here both are
+// done by the rank's own core: what it adds to the reduction between its last op and its step, and
+// what settles the step where the validation stands. Both are charged to the step. What the
+// reduction waits for is charged to it as well: a rank goes on when the later of both has ended.
+CutCosts CostsBook::WithTail(TrainingTask task, ModelTimes times, const std::vector<TimeNs>& sums) {
+  Costs barrier = ModelCosts(task, times);
+  if (!IsPostValidation(options_.tail)) return {.task = std::move(task), .costs = barrier};
+  const TailTimes& tail = TailTimesFor(task);
+  const std::vector<TimeNs> settlements = MediansOf(tail.settlements);
+  std::vector<TimeNs> steps = MediansOf(tail.contributions);
+  std::vector<TimeNs> rollbacks = MediansOf(tail.rollbacks);
+  for (size_t rank = 0; rank < steps.size(); ++rank) {
+    steps[rank] += MedianOf(tail.steps[rank]) + settlements[rank];
+    rollbacks[rank] = std::max<TimeNs>(0, rollbacks[rank] - settlements[rank]);
+  }
+  times.optimizer_by_stage = SharedOut(task, steps);
+  if (!sums.empty()) AddTo(times.optimizer_by_stage, sums);
+  times.barrier = runtime_.barrier + LargestMedian(tail.contributions) +
+                  *std::max_element(settlements.begin(), settlements.end());
+  Costs costs = ModelCosts(task, times, {.keeps_snapshot = true});
+  std::vector<TimeNs> rollback_by_stage = SharedOut(task, rollbacks);
+  return {.task = WithDistantThreshold(std::move(task)),
+          .costs = std::move(costs),
+          .isolated = {},
+          .validated = ValidatedCosts{.barrier = std::move(barrier),
+                                      .rollback_by_stage = std::move(rollback_by_stage)}};
 }
 
 const IsolatedTimes& CostsBook::TimesFor(const TrainingTask& task) {
   const std::vector<int64_t> layers = LayersOf(task);
   const auto known = isolated_.find(layers);
   if (known != isolated_.end()) return known->second;
+  const Program placement =
+      PlacementProgram(StagesByRank(task.num_stages(), scenario_.ranks), ModelCosts(task));
+  return isolated_.emplace(layers, TimeInIsolation(placement, ModelWorks(task), Isolated(task)))
+      .first->second;
+}
+
+const TailTimes& CostsBook::TailTimesFor(const TrainingTask& task) {
+  const std::vector<int64_t> layers = LayersOf(task);
+  const auto known = tails_.find(layers);
+  if (known != tails_.end()) return known->second;
+  IsolatedOptions isolated = Isolated(task);
+  isolated.budget = DivideHalfUp(isolated.budget, 4);  // pieces are few, and next to no kernels
+  return tails_
+      .emplace(layers, TimeTail(task, StagesByRank(task.num_stages(), scenario_.ranks), isolated))
+      .first->second;
+}
+
+IsolatedOptions CostsBook::Isolated(const TrainingTask& task) const {
   IsolatedOptions isolated{.cores = options_.cores,
                            .budget = static_cast<TimeNs>(options_.seconds * 1e9),
                            .stop = options_.stop};
@@ -127,10 +204,7 @@ const IsolatedTimes& CostsBook::TimesFor(const TrainingTask& task) {
     isolated.input_bytes.push_back(SizesOf(task, stage).input);
     isolated.output_bytes.push_back(SizesOf(task, stage).output);
   }
-  const Program placement =
-      PlacementProgram(StagesByRank(task.num_stages(), scenario_.ranks), ModelCosts(task));
-  return isolated_.emplace(layers, TimeInIsolation(placement, ModelWorks(task), isolated))
-      .first->second;
+  return isolated;
 }
 
 ModelTimes CostsBook::AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated,
@@ -147,20 +221,9 @@ ModelTimes CostsBook::AsModelTimes(const TrainingTask& task, const IsolatedTimes
                             .fused_backward = of(Pass::kBW),
                             .overlapped = of(Pass::kF) + of(Pass::kBW)});
   }
-  const std::vector<TimeNs> sums = SumsByStage(task, isolated, twins);
-  // A rank's step was timed as a whole; what it is made of goes by parameters.
-  const std::vector<std::vector<int>> by_rank = StagesByRank(task.num_stages(), scenario_.ranks);
-  times.optimizer_by_stage.resize(task.stages.size());
-  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-    Bytes all = 0;
-    for (const int stage : by_rank[rank]) all += SizesOf(task, stage).parameters;
-    const TimeNs step = MedianOf(isolated.steps[rank]);
-    for (const int stage : by_rank[rank]) {
-      const Int128 share = static_cast<Int128>(step) * SizesOf(task, stage).parameters;
-      times.optimizer_by_stage[static_cast<size_t>(stage)] =
-          static_cast<TimeNs>(share / all) + sums[static_cast<size_t>(stage)];
-    }
-  }
+  // A rank's step was timed as a whole.
+  times.optimizer_by_stage = SharedOut(task, MediansOf(isolated.steps));
+  AddTo(times.optimizer_by_stage, SumsByStage(task, isolated, twins));
   return times;
 }
 
@@ -173,14 +236,18 @@ void CostsBook::TimeMachine(const TrainingTask& task) {
   if (std::exchange(machine_is_timed_, true)) return;
   best_gemm_ = TimeBestGemm(options_.cores);
   const bool has_profile = scenario_.model && scenario_.model->profile.has_value();
-  if (options_.emulated || has_profile) return;
+  if (options_.emulated || (has_profile && !IsPostValidation(options_.tail))) return;
   runtime_ = TimeRuntime(scenario_.ranks, SizesOf(task, 0).output, Running());
   hop_latency_ = runtime_.hop;
 }
 
 std::string CostsBook::Source() const {
   if (!scenario_.model) return "typed into the scenario";
-  if (scenario_.model->profile) return "device profile " + scenario_.model->profile->name;
+  if (scenario_.model->profile) {
+    const bool timed = IsPostValidation(options_.tail) && !options_.emulated;
+    return "device profile " + scenario_.model->profile->name +
+           (timed ? "; the tail timed by itself before any run" : "");
+  }
   return fmt::format("this machine's kernels, timed by themselves before any run, {} ranks at once",
                      std::min(scenario_.ranks, static_cast<int>(options_.cores.size())));
 }

@@ -12,7 +12,9 @@
 
 #include "scenarios/scenario.h"
 #include "sim/costs.h"
+#include "sim/program.h"
 #include "verify/isolated.h"
+#include "verify/isolated_tail.h"
 #include "verify/model_costs.h"
 #include "verify/model_plan.h"
 #include "verify/run.h"
@@ -21,10 +23,19 @@ namespace spiritlevel {
 
 struct CostsOptions {
   bool emulated = false;
+  Tail tail = Tail::kBarrier;
   Transport transport = Transport::kThreads;
   std::vector<int> cores{};  // by rank
   double seconds = 5;        // for each cut's passes, after the least repetitions
   const std::atomic<bool>* stop = nullptr;
+};
+
+// What a tail that validates behind the step is held against.
+struct ValidatedCosts {
+  Costs barrier;  // of the same cut
+  // What taking a stage's step back and making it again adds to settling a right one. Empty where
+  // it takes what a step takes.
+  std::vector<TimeNs> rollback_by_stage{};
 };
 
 // One way to cut the model, and what it costs.
@@ -33,6 +44,7 @@ struct CutCosts {
   std::optional<TrainingTask> task{};
   Costs costs;
   std::optional<IsolatedTimes> isolated{};
+  std::optional<ValidatedCosts> validated{};  // under a post-validation
 };
 
 class CostsBook {
@@ -55,9 +67,13 @@ class CostsBook {
 
  private:
   CutCosts Make(int stages, const StageGroups& groups, bool twins);
-  CutCosts FromProfile(TrainingTask task, int stages, const StageGroups& groups) const;
+  CutCosts FromProfile(TrainingTask task, int stages, const StageGroups& groups);
   CutCosts FromKernels(TrainingTask task, bool twins);
+  // Puts the tail's own pieces in the place of a barrier's, which `times` are for.
+  CutCosts WithTail(TrainingTask task, ModelTimes times, const std::vector<TimeNs>& sums);
+  IsolatedOptions Isolated(const TrainingTask& task) const;
   const IsolatedTimes& TimesFor(const TrainingTask& task);
+  const TailTimes& TailTimesFor(const TrainingTask& task);
   ModelTimes AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated,
                           bool twins) const;
   void TimeMachine(const TrainingTask& task);
@@ -68,6 +84,7 @@ class CostsBook {
   std::map<std::tuple<int, StageGroups, bool>, std::unique_ptr<CutCosts>> cuts_;
   // What a stage takes does not hang on which others are on its rank.
   std::map<std::vector<int64_t>, IsolatedTimes> isolated_;  // by layers of each stage
+  std::map<std::vector<int64_t>, TailTimes> tails_;         // likewise
   RuntimeTimes runtime_{};
   std::optional<double> best_gemm_{};
   std::optional<TimeNs> hop_latency_{};

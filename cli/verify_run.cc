@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -15,16 +16,12 @@
 #include "cli/searching.h"
 #include "cli/verify_model.h"
 #include "report/waterfall.h"
-#include "sim/analysis/check_timeline.h"
 #include "sim/analysis/deadlock.h"
 #include "sim/analysis/summary.h"
 #include "sim/engine.h"
-#include "sim/event.h"
 #include "sim/schedules/catalog.h"
 #include "sim/search/search.h"
 #include "verify/clock.h"
-#include "verify/emulated_work.h"
-#include "verify/model_work.h"
 
 namespace spiritlevel {
 namespace {
@@ -40,29 +37,6 @@ Shape ShapeOf(const Scenario& scenario) {
 }
 
 double SecondsSince(TimeNs begin) { return static_cast<double>(Now() - begin) * 1e-9; }
-
-// Each rule once, with the first that breaks it.
-void AddFindings(const std::vector<Finding>& findings, std::string_view of,
-                 std::vector<std::string>* all) {
-  std::map<std::string, int> times;
-  for (const Finding& finding : findings) ++times[finding.rule];
-  for (const Finding& finding : findings) {
-    const auto at = times.find(finding.rule);
-    if (at == times.end()) continue;
-    std::string text = fmt::format("{}: {}: {}", of, finding.rule, finding.what);
-    if (at->second > 1) text += fmt::format(" (and {} more)", at->second - 1);
-    times.erase(at);
-    if (std::find(all->begin(), all->end(), text) == all->end()) all->push_back(std::move(text));
-  }
-}
-
-std::vector<Finding> Check(const Program& program, const Timeline& timeline,
-                           std::optional<Bytes> limit) {
-  TimelineChecker checker(limit);
-  ForEachEvent(program, timeline, program.num_iterations(),
-               [&](const Event& event) { checker.Add(event); });
-  return checker.Finish();
-}
 
 // "VmHWM" or "VmRSS" of this process, in bytes; nothing where the system does not say.
 std::optional<Bytes> StatusBytes(const std::string& name) {
@@ -111,6 +85,24 @@ double CalibrationSpread(const PlannedSchedule& plan) {
   return time == 0 ? 0 : spread / time;
 }
 
+// A row has room for the first line of a problem; a deadlock's picture is for whoever asks for that
+// schedule alone.
+std::string InOneLine(const InputError& error) {
+  std::string line = error.problem().substr(0, error.problem().find('\n'));
+  if (line.ends_with(':')) line.pop_back();
+  return error.way_out().empty() ? line : fmt::format("{}; {}", line, error.way_out());
+}
+
+// The search plays no post-validation. A strict one has a barrier's period, and a speculative one
+// that of ranks that step by themselves, but for what the reduction takes beyond a warm-up.
+Tail SearchedTail(Tail tail) {
+  if (!IsPostValidation(tail)) return tail;
+  return tail == Tail::kStrictValidation ? Tail::kBarrier : Tail::kNoTail;
+}
+
+// So that the first norm passes it, and no prefix of it does.
+double ThresholdBelow(const TrainingRecord& reference) { return reference.at(0).norm * (1 - 1e-9); }
+
 std::string PlacementName(const Schedule& schedule, const ScheduleInfo* info) {
   if (info != nullptr) return std::string(info->placement);
   const std::optional<Placement> placement = PlacementOf(schedule);
@@ -127,16 +119,15 @@ void Verifier::Add(const std::string& name) {
   PlannedSchedule plan;
   plan.verdict.schedule = name;
   try {
-    plan.schedule = Make(name, plan);
+    plan.schedule = std::make_unique<const Schedule>(Make(name, plan));
     plan.verdict.placement = PlacementName(*plan.schedule, info);
     plan.verdict.stages = plan.schedule->num_stages();
     Predict(plan);
   } catch (const InputError& error) {
     if (stopped()) throw;
     plan.schedule.reset();
-    plan.verdict.reason = error.way_out().empty()
-                              ? error.problem()
-                              : fmt::format("{}; {}", error.problem(), error.way_out());
+    plan.verdict.reason = InOneLine(error);
+    plan.refusal = error;
   }
   planned_.push_back(std::move(plan));
 }
@@ -174,7 +165,7 @@ Schedule Verifier::Search(PlannedSchedule& plan) {
           .costs = &cut.costs,
           .limits = std::vector<Bytes>(ranks, scenario_.memory_limit.value_or(kNoLimit)),
           .objective = Objective::kStep,
-          .tail = settings_.tail};
+          .tail = SearchedTail(settings_.tail)};
       SearchAnswer answer = spiritlevel::Search(
           problem, {.seconds = settings_.search_seconds / static_cast<double>(placements.size()),
                     .seeds = SeedsFor(scenario_, problem),
@@ -192,17 +183,18 @@ Schedule Verifier::Search(PlannedSchedule& plan) {
 }
 
 void Verifier::Predict(PlannedSchedule& plan) {
-  LoweringOptions lowering{.posting = settings_.posting, .tail = settings_.tail};
-  lowering.iterations = settings_.iterations + 2;
+  LoweringOptions lowering = LoweringFor(settings_, IterationsOf(settings_));
   const Costs& costs = plan.cut->costs;
   auto program = std::make_shared<const Program>(Lower(*plan.schedule, costs, lowering));
   if (std::optional<std::string> deadlock = FindDeadlock(*program)) {
-    throw InputError(std::move(*deadlock), "use --posting ideal");
+    throw InputError(std::move(*deadlock), settings_.posting == Posting::kBatched
+                                               ? "use --posting ideal or nccl-fifo"
+                                               : "use --receives early or deferred");
   }
   lowering.iterations = 1;
   plan.one = std::make_shared<const Program>(Lower(*plan.schedule, costs, lowering));
   plan.predicted = SimulateInOrder(*program);
-  const std::vector<Finding> findings = Check(*program, plan.predicted, scenario_.memory_limit);
+  const std::vector<Finding> findings = CheckRun(*program, plan.predicted, scenario_.memory_limit);
   for (const Finding& finding : findings) {
     if (finding.rule == "memory_limit") throw InputError(finding.what, "");
   }
@@ -213,6 +205,9 @@ void Verifier::Predict(PlannedSchedule& plan) {
   plan.verdict.waiting_b_predicted = waiting.for_b;
   plan.verdict.waiting_w_predicted = waiting.for_w;
   plan.program = std::move(program);
+  if (!IsPostValidation(settings_.tail)) return;
+  plan.validation = std::make_unique<ValidationRuns>(
+      *plan.schedule, *plan.cut, settings_, scenario_.memory_limit, plan.verdict.predicted.step);
 }
 
 void Verifier::Run() {
@@ -228,27 +223,23 @@ void Verifier::Run() {
                            plan.verdict.schedule);
       }
       RunOnce(plan);
+      if (plan.validation == nullptr || !plan.verdict.reason.empty()) continue;
+      if (!stopped()) plan.validation->RunBarrier(plan.round_step, &plan.verdict.findings);
+      if (!stopped()) plan.validation->RunRejected(&plan.verdict.findings);
     }
     rounds_ = round + 1;
   }
   running_seconds_ = SecondsSince(begin);
-  if (!settings_.emulated) CheckGradients();
   for (PlannedSchedule& plan : planned_) Sum(plan);
+  if (!settings_.emulated) CheckGradients();
 }
 
 void Verifier::RunOnce(PlannedSchedule& plan) {
-  WorkFactory works = settings_.emulated ? WorkFactory([](const RankContext& context) {
-    return std::make_shared<EmulatedWork>(context);
-  })
-                                         : ModelWorks(*plan.cut->task);
-  if (settings_.wrap) works = settings_.wrap(std::move(works));
   const bool in_this_process = settings_.transport == Transport::kThreads && !settings_.emulated;
   std::optional<ResidentMeter> resident;
   if (in_this_process) resident.emplace();
-  const RunReport report = RunProgram(*plan.program, works,
-                                      {.transport = settings_.transport,
-                                       .cores = settings_.cores,
-                                       .emulate_delays = settings_.emulated});
+  const RunReport report =
+      RunFor(settings_, *plan.program, plan.cut->task ? &*plan.cut->task : nullptr);
   if (report.failure) {
     plan.verdict.reason = fmt::format("the run ended: {}", report.failure->message);
     return;
@@ -265,13 +256,15 @@ void Verifier::Keep(PlannedSchedule& plan, const RunReport& report) {
   VerifiedSchedule& verdict = plan.verdict;
   const Program& program = *plan.program;
   plan.measured = report.timelines[0];
-  AddFindings(Check(program, plan.measured, scenario_.memory_limit), "measured", &verdict.findings);
+  AddFindings(CheckRun(program, plan.measured, scenario_.memory_limit), "measured",
+              &verdict.findings);
   const std::vector<IterationFigures> figures = FiguresByIteration(program, plan.measured);
   const int cold = ColdIterations(figures);
   for (int i = 0; i < static_cast<int>(figures.size()); ++i) {
     (i < cold ? verdict.cold_steps : verdict.steps).push_back(figures[static_cast<size_t>(i)].step);
   }
   plan.counted.insert(plan.counted.end(), figures.begin() + cold, figures.end());
+  plan.round_step = MedianOf(std::span(figures).subspan(static_cast<size_t>(cold))).step;
   const std::vector<PassSample> samples =
       PassSamples(program, plan.measured, cold, static_cast<int>(figures.size()));
   plan.samples.insert(plan.samples.end(), samples.begin(), samples.end());
@@ -296,14 +289,20 @@ void Verifier::Keep(PlannedSchedule& plan, const RunReport& report) {
 }
 
 // What one rank comes to that adds gradients up in a schedule's order. Schedules may share it.
-const TrainingRecord& Verifier::ReferenceOf(const PlannedSchedule& plan) {
+// Where it `rolls_back`, the first norm is just above the threshold: whoever steps before he knows
+// all of it is wrong.
+const TrainingRecord& Verifier::ReferenceOf(const PlannedSchedule& plan, bool rolls_back) {
   const GradientOrder order = GradientOrder::Of(*plan.schedule);
   for (const Reference& known : references_) {
-    if (known.cut == plan.cut && known.order == order) return known.record;
+    if (known.cut == plan.cut && known.order == order && known.rolls_back == rolls_back) {
+      return known.record;
+    }
   }
+  TrainingTask task = *plan.cut->task;
+  if (rolls_back) task.clip_norm = ThresholdBelow(ReferenceOf(plan, false));
   const ReferenceOptions options{.steps = kCheckedSteps,
                                  .has_norm = settings_.tail != Tail::kNoTail};
-  references_.push_back({plan.cut, order, ReferenceSteps(*plan.cut->task, order, options)});
+  references_.push_back({plan.cut, order, rolls_back, ReferenceSteps(task, order, options)});
   return references_.back().record;
 }
 
@@ -311,23 +310,45 @@ const TrainingRecord& Verifier::ReferenceOf(const PlannedSchedule& plan) {
 void Verifier::CheckGradients() {
   for (PlannedSchedule& plan : planned_) {
     if (!plan.verdict.ran() || stopped()) continue;
-    const TrainingTask& task = *plan.cut->task;
-    const Program program =
-        Lower(*plan.schedule, plan.cut->costs,
-              {.posting = settings_.posting, .tail = settings_.tail, .iterations = kCheckedSteps});
-    const RunReport report =
-        RunProgram(program, ModelWorks(task, {.record = true}),
-                   {.transport = settings_.transport, .cores = settings_.cores});
-    if (report.failure) {
-      plan.verdict.gradients_note = "the recorded run ended: " + report.failure->message;
-      continue;
-    }
-    const std::string difference =
-        Difference(task, ReferenceOf(plan), RecordOf(task, report.results));
-    plan.verdict.gradients_equal = difference.empty();
-    plan.verdict.gradients_note = difference.substr(0, difference.find('\n'));
+    CheckBits(plan);
+    if (plan.verdict.validation && !stopped()) CheckBitsOfARollback(plan);
   }
   references_.clear();
+}
+
+void Verifier::CheckBits(PlannedSchedule& plan) {
+  const TrainingTask& task = *plan.cut->task;
+  const Program program =
+      Lower(*plan.schedule, plan.cut->costs, LoweringFor(settings_, kCheckedSteps));
+  const RunReport report = RunRecorded(settings_, program, task);
+  if (report.failure) {
+    plan.verdict.gradients_note = "the recorded run ended: " + report.failure->message;
+    return;
+  }
+  const std::string difference =
+      Difference(task, ReferenceOf(plan, false), RecordOf(task, report.results));
+  plan.verdict.gradients_equal = difference.empty();
+  plan.verdict.gradients_note = difference.substr(0, difference.find('\n'));
+}
+
+void Verifier::CheckBitsOfARollback(PlannedSchedule& plan) {
+  const bool is_replayed = settings_.tail == Tail::kSpeculativeValidation;
+  if (is_replayed && settings_.posting != Posting::kIdeal) return;  // cannot be lowered
+  ValidationCost& cost = *plan.verdict.validation;
+  TrainingTask task = *plan.cut->task;
+  task.clip_norm = ThresholdBelow(ReferenceOf(plan, false));
+  LoweringOptions lowering = LoweringFor(settings_, kCheckedSteps);
+  if (is_replayed) lowering.rejected = {0};
+  const Program program = Lower(*plan.schedule, plan.cut->costs, lowering);
+  const RunReport report = RunRecorded(settings_, program, task);
+  if (report.failure) {
+    cost.rollback_note = "the recorded run ended: " + report.failure->message;
+    return;
+  }
+  const std::string difference =
+      Difference(task, ReferenceOf(plan, true), RecordOf(task, report.results));
+  cost.rollback_equal = difference.empty();
+  if (!difference.empty()) cost.rollback_note = difference.substr(0, difference.find('\n'));
 }
 
 void Verifier::Sum(PlannedSchedule& plan) const {
@@ -338,6 +359,10 @@ void Verifier::Sum(PlannedSchedule& plan) const {
   }
   verdict.measured = MedianOf(plan.counted);
   verdict.spread = SpreadOf(verdict.steps);
+  if (plan.validation != nullptr) {
+    verdict.validation = plan.validation->Sum(
+        {.predicted = verdict.predicted.step, .measured = verdict.measured.step});
+  }
   const std::vector<IterationFigures> last = FiguresByIteration(*plan.program, plan.measured);
   for (int i = 1; i < static_cast<int>(last.size()); ++i) {
     const auto distance = [&](int k) {
@@ -420,10 +445,9 @@ std::vector<VerificationDrawing> Verifier::Drawings() const {
     draw(plan.predicted, 1, plan.verdict.predicted.step, drawing.predicted, drawing.predicted_run);
     draw(plan.measured, plan.drawn, plan.verdict.measured.step, drawing.measured,
          drawing.measured_run);
-    drawing.predicted_run.waterfall = FindWaterfall(
-        *plan.schedule, plan.cut->costs,
-        {.posting = settings_.posting, .tail = settings_.tail, .iterations = kPeriodIterations},
-        drawing.predicted.summary->step);
+    drawing.predicted_run.waterfall =
+        FindWaterfall(*plan.schedule, plan.cut->costs, LoweringFor(settings_, kPeriodIterations),
+                      drawing.predicted.summary->step);
   }
   return drawings;
 }

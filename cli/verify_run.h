@@ -6,8 +6,6 @@
 //   verifier.Take().schedules;
 #pragma once
 
-#include <atomic>
-#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -16,6 +14,8 @@
 #include <vector>
 
 #include "cli/verify_costs.h"
+#include "cli/verify_settings.h"
+#include "cli/verify_validation.h"
 #include "report/verification.h"
 #include "scenarios/scenario.h"
 #include "sim/program.h"
@@ -29,35 +29,22 @@ namespace spiritlevel {
 
 inline constexpr std::string_view kSearched = "search";
 
-struct VerifySettings {
-  Tail tail = Tail::kBarrier;
-  Posting posting = Posting::kIdeal;
-  int iterations = 4;  // that count, of each run
-  int rounds = 3;      // runs of each schedule
-  bool emulated = false;
-  Transport transport = Transport::kThreads;
-  std::vector<int> cores{};   // by rank; empty: ranks are not pinned
-  double search_seconds = 2;  // for kSearched
-  const std::atomic<bool>* stop = nullptr;
-  // Told before each run.
-  std::function<void(int done, int all, const std::string& schedule)> observer{};
-  // What runs instead of a schedule's works: for tests.
-  std::function<WorkFactory(WorkFactory)> wrap{};
-};
-
 // One schedule with all that its runs are held against.
 struct PlannedSchedule {
   VerifiedSchedule verdict;
   // Nothing of what stands below where it cannot run.
-  std::optional<Schedule> schedule{};
+  std::unique_ptr<const Schedule> schedule{};
   const CutCosts* cut = nullptr;
   std::shared_ptr<const Program> program{};  // of a cold iteration, those that count, and a last
   std::shared_ptr<const Program> one{};      // of one iteration
   Timeline predicted{};
-  std::vector<IterationFigures> counted{};  // of all runs
-  std::vector<PassSample> samples{};        // of these iterations
-  Timeline measured{};                      // of the last run
-  int drawn = 1;                            // its iteration that is nearest to the median
+  std::vector<IterationFigures> counted{};       // of all runs
+  TimeNs round_step = 0;                         // of the last run
+  std::vector<PassSample> samples{};             // of these iterations
+  Timeline measured{};                           // of the last run
+  int drawn = 1;                                 // its iteration that is nearest to the median
+  std::unique_ptr<ValidationRuns> validation{};  // under a post-validation
+  std::optional<InputError> refusal{};           // why it cannot run, with its way out
 };
 
 class Verifier {
@@ -84,11 +71,14 @@ class Verifier {
   void RunOnce(PlannedSchedule& plan);
   void Keep(PlannedSchedule& plan, const RunReport& report);
   void CheckGradients();
-  const TrainingRecord& ReferenceOf(const PlannedSchedule& plan);
+  void CheckBits(PlannedSchedule& plan);
+  void CheckBitsOfARollback(PlannedSchedule& plan);
+  const TrainingRecord& ReferenceOf(const PlannedSchedule& plan, bool rolls_back);
   void Sum(PlannedSchedule& plan) const;
   struct Reference {
     const CutCosts* cut = nullptr;
     GradientOrder order;
+    bool rolls_back = false;
     TrainingRecord record;
   };
 

@@ -75,7 +75,10 @@ std::vector<std::string> OrderMeasured(const Verification& verification) {
 bool IsRight(const Verification& verification) {
   return std::all_of(verification.schedules.begin(), verification.schedules.end(),
                      [](const VerifiedSchedule& schedule) {
-                       return schedule.gradients_equal.value_or(true) && schedule.findings.empty();
+                       const bool rolls_back = !schedule.validation ||
+                                               schedule.validation->rollback_equal.value_or(true);
+                       return schedule.gradients_equal.value_or(true) && rolls_back &&
+                              schedule.findings.empty();
                      });
 }
 

@@ -47,11 +47,34 @@ struct VerifiedRank {
   bool matches() const;  // the meter's peak is the ledger's, and so in each category
 };
 
-// Of a tail that validates after it has stepped: what that costs.
+struct PredictedAndMeasured {
+  TimeNs predicted = 0;
+  TimeNs measured = 0;
+
+  TimeNs difference() const { return predicted - measured; }
+};
+
+// What it costs to validate behind the step: on the normal path against a barrier, whose runs take
+// turns with those of the tail, and where one version is rejected.
 struct ValidationCost {
-  TimeNs normal_step = 0;            // with the tail, nothing rejected
-  TimeNs barrier_step = 0;           // of the same schedule with a barrier
-  std::optional<TimeNs> rollback{};  // of one rejected version: the longer period less the normal
+  PredictedAndMeasured normal_step{};   // nothing rejected
+  PredictedAndMeasured barrier_step{};  // of the same schedule
+  // Normal less barrier. What is measured of either in one round is close in time, so this is the
+  // median of the rounds' differences and not the difference of two medians.
+  PredictedAndMeasured normal_path{};
+  // Of one rejected version: from a rank's first op of the iteration that left it to its first op
+  // two iterations later, the largest over ranks, less two normal steps of the same run.
+  std::optional<PredictedAndMeasured> rollback{};
+  std::string rollback_note{};  // why there is none, or what ended a run
+  // How far the rounds lie apart, over a normal step.
+  double normal_path_spread = 0;
+  double rollback_spread = 0;
+  // The same steps as a reference that knows the norm first, to the bit, where one was taken back.
+  std::optional<bool> rollback_equal{};
+  // Live bytes of the barrier's and of the rejected runs.
+  bool memory_matches = true;
+
+  bool noisy() const { return std::max(normal_path_spread, rollback_spread) > kMostSpread; }
 };
 
 struct VerifiedSchedule {

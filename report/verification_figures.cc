@@ -160,8 +160,12 @@ TimeNs ExposedOn(const Program& program, const Timeline& timeline, int rank, int
   for (NodeId id = program.iteration_begin(rank, iteration);
        id < program.iteration_begin(rank, iteration + 1); ++id) {
     const Node& node = program.nodes()[id];
-    if (!RunsOps(node.kind)) continue;
     const NodeTimes& times = TimesOf(timeline, id);
+    // A validation or a rollback keeps the rank busy, whatever arrives meanwhile.
+    if (!RunsOps(node.kind)) {
+      free = times.end;
+      continue;
+    }
     if (!first && times.ready > free) {
       TimeNs made = free;
       for (const MessageId input : node.inputs) {
@@ -201,6 +205,15 @@ std::vector<IterationFigures> FiguresByIteration(const Program& program, const T
     figures.push_back(now);
   }
   return figures;
+}
+
+TimeNs TimeBetween(const Program& program, const Timeline& timeline, int first, int last) {
+  TimeNs longest = 0;
+  for (int rank = 0; rank < program.num_ranks(); ++rank) {
+    longest = std::max(longest, Read(program, timeline, rank, last).first_start -
+                                    Read(program, timeline, rank, first).first_start);
+  }
+  return longest;
 }
 
 IterationFigures MedianOf(std::span<const IterationFigures> figures) {
@@ -295,11 +308,12 @@ TimeNs MedianOf(std::vector<TimeNs> values) {
   return DivideHalfUp(values[half - 1] + values[half], 2);
 }
 
+TimeNs BetweenQuartiles(const std::vector<TimeNs>& values) {
+  return QuantileOf(values, 0.75) - QuantileOf(values, 0.25);
+}
+
 double SpreadOf(const std::vector<TimeNs>& values) {
-  const TimeNs median = MedianOf(values);
-  if (median == 0) return 0;
-  return static_cast<double>(QuantileOf(values, 0.75) - QuantileOf(values, 0.25)) /
-         static_cast<double>(median);
+  return Share(BetweenQuartiles(values), MedianOf(values));
 }
 
 int ColdIterations(std::span<const IterationFigures> figures, double threshold) {

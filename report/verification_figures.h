@@ -32,6 +32,10 @@ struct IterationFigures {
 
 std::vector<IterationFigures> FiguresByIteration(const Program& program, const Timeline& timeline);
 
+// From a rank's first op of iteration `first` to its first op of `last`, the largest over ranks.
+// Dropped ops are none.
+TimeNs TimeBetween(const Program& program, const Timeline& timeline, int first, int last);
+
 // Each figure by itself; halves of times rounded up. Of nothing, zeros.
 IterationFigures MedianOf(std::span<const IterationFigures> figures);
 
@@ -76,6 +80,7 @@ TimeNs MedianOf(std::vector<TimeNs> values);  // halves rounded up
 
 // How far values lie apart: from the lower quartile to the upper one, over the median.
 double SpreadOf(const std::vector<TimeNs>& values);
+TimeNs BetweenQuartiles(const std::vector<TimeNs>& values);
 
 // Leading iterations that are not like those behind them: always the first, which finds caches,
 // pages and branch predictors cold, and each behind it that takes `threshold` longer than the

@@ -45,9 +45,22 @@ Json PassesOf(const VerifiedSchedule& schedule) {
 Json ValidationOf(const VerifiedSchedule& schedule) {
   if (!schedule.validation) return nullptr;
   const ValidationCost& cost = *schedule.validation;
-  return {{"normal_step_ns", cost.normal_step},
-          {"barrier_step_ns", cost.barrier_step},
-          {"rollback_ns", OrNull(cost.rollback)}};
+  Json json;
+  const auto pair = [&](const std::string& key, const std::optional<PredictedAndMeasured>& of) {
+    json[key + "_predicted_ns"] = of ? Json(of->predicted) : Json(nullptr);
+    json[key + "_measured_ns"] = of ? Json(of->measured) : Json(nullptr);
+  };
+  pair("normal_step", cost.normal_step);
+  pair("barrier_step", cost.barrier_step);
+  pair("normal_path_cost", cost.normal_path);
+  pair("rollback", cost.rollback);
+  json["rollback_equal"] = OrNull(cost.rollback_equal);
+  json["rollback_note"] = cost.rollback_note;
+  json["normal_path_spread"] = cost.normal_path_spread;
+  json["rollback_spread"] = cost.rollback_spread;
+  json["noisy"] = cost.noisy() || schedule.noisy();
+  json["memory_equals_ledger"] = cost.memory_matches;
+  return json;
 }
 
 // A schedule that was not run has every key too, its measured numbers null.

@@ -37,7 +37,8 @@ class Page {
 
   std::string ToString() const {
     std::string out = "<!DOCTYPE html>\n<html lang=\"en\">\n" + Head() + "<body>\n" + TopBar();
-    out += "<main>\n" + Verdict() + Drawings() + Numbers() + Memory() + Passes() + Scenario();
+    out += "<main>\n" + Verdict() + Drawings() + Numbers() + Memory() + Validations() + Passes() +
+           Scenario();
     out += Provenance() + "</main>\n" + Help();
     out += "<script type=\"application/json\" id=\"data\">" + Data() + "</script>\n<script>";
     return out + std::string(PageScript()) + "</script>\n</body>\n</html>\n";
@@ -59,11 +60,12 @@ class Page {
         policy, all_.emulated ? "emulated: " : "", EscapeHtml(all_.scenario), PageStyle());
   }
 
-  static std::string TopBar() {
+  std::string TopBar() const {
     return "<header class=\"top\"><a class=\"brand\" href=\"#verdict\"><span>Spiritlevel</span></a>"
            "<nav aria-label=\"Sections\"><a href=\"#timelines\">Timelines</a><a "
-           "href=\"#results\">Numbers</a><a href=\"#memory\">Memory</a><a "
-           "href=\"#passes\">Passes</a><a href=\"#scenario\">Scenario</a></nav><div "
+           "href=\"#results\">Numbers</a><a href=\"#memory\">Memory</a>" +
+           std::string(HasValidations() ? "<a href=\"#validation\">Validation</a>" : "") +
+           "<a href=\"#passes\">Passes</a><a href=\"#scenario\">Scenario</a></nav><div "
            "class=\"tools\"><button type=\"button\" id=\"theme\">Theme: auto</button><button "
            "type=\"button\" id=\"help-button\" aria-haspopup=\"dialog\">Keys <kbd>?</kbd></button>"
            "</div></header>\n";
@@ -118,13 +120,15 @@ class Page {
         "<h1 id=\"headline\">{}</h1>\n<p class=\"lead\">{}</p>\n<dl class=\"figures\">\n",
         EscapeHtml(all_.scenario), all_.ranks, EscapeHtml(all_.transport), all_.micro_batches,
         EscapeHtml(all_.posting), EscapeHtml(all_.tail), EscapeHtml(title), EscapeHtml(lead));
+    const bool is_judged = ran > noisy;  // what is noise has no error
     out += Figure("largest error of a step",
-                  Percent(Worst([](const VerifiedSchedule& s) { return s.step_error(); })),
+                  is_judged ? Percent(Worst([](const auto& s) { return s.step_error(); })) : "–",
                   fmt::format("of {} that are not too noisy", ran - noisy));
     out += Figure("largest error of idle share",
-                  fmt::format("{:.1f} points", 100 * Worst([](const VerifiedSchedule& s) {
-                                                 return s.idle_difference();
-                                               })),
+                  is_judged ? fmt::format("{:.1f} points", 100 * Worst([](const auto& s) {
+                                                             return s.idle_difference();
+                                                           }))
+                            : "–",
                   "predicted less " + Measured());
     const OrderVerdict order = JudgeOrder(all_);
     out += Figure(
@@ -189,17 +193,14 @@ class Page {
   }
 
   std::string VerdictOf(const VerifiedSchedule& s) const {
-    const auto badge = [](std::string_view kind, std::string_view text) {
-      return fmt::format("<span class=\"badge {}\">{}</span> ", kind, text);
-    };
     std::string out;
-    if (!s.findings.empty()) out += badge("bad", "illegal");
+    if (!s.findings.empty()) out += Badge("bad", "illegal");
     if (s.gradients_equal) {
       out +=
-          *s.gradients_equal ? badge("good", "gradients equal") : badge("bad", "gradients differ");
+          *s.gradients_equal ? Badge("good", "gradients equal") : Badge("bad", "gradients differ");
     }
-    if (s.noisy()) out += badge("bad", "too noisy");
-    if (all_.emulated) out += badge("", "emulated");
+    if (s.noisy()) out += Badge("bad", "too noisy");
+    if (all_.emulated) out += Badge("", "emulated");
     return out;
   }
 
@@ -326,6 +327,87 @@ class Page {
       }
     }
     return out + Close() + "</section>\n";
+  }
+
+  bool HasValidations() const {
+    return std::any_of(all_.schedules.begin(), all_.schedules.end(),
+                       [](const VerifiedSchedule& s) { return s.validation.has_value(); });
+  }
+
+  std::string Validations() const {
+    if (!HasValidations()) return "";
+    TimeNs largest = 1;
+    TimeNs largest_cost = 1;
+    for (const VerifiedSchedule& s : all_.schedules) {
+      if (!s.validation) continue;
+      largest = std::max({largest, s.validation->barrier_step.predicted,
+                          s.validation->normal_step.predicted, s.validation->normal_step.measured});
+      if (s.validation->rollback) {
+        largest_cost = std::max({largest_cost, std::abs(s.validation->rollback->predicted),
+                                 std::abs(s.validation->rollback->measured)});
+      }
+      largest_cost = std::max(largest_cost, std::abs(s.validation->normal_path.measured));
+    }
+    const Scale steps = Scale::ForTimes(largest);
+    const Scale costs = Scale::ForTimes(largest_cost);
+    const std::string measured = Measured();
+    std::string out = Open("validation", "What validating behind the step costs");
+    out += Header({{"step with a barrier, " + steps.unit(), 2},
+                   {"step with this tail, " + steps.unit(), 2},
+                   {"cost of the normal path, " + costs.unit(), 3},
+                   {"cost of one rollback, " + costs.unit(), 3},
+                   {"", 1}},
+                  {"predicted", measured, "predicted", measured, "predicted", measured,
+                   "difference", "predicted", measured, "difference", ""});
+    for (const VerifiedSchedule& s : all_.schedules) {
+      if (s.validation) out += RowHead(s) + ValidationCells(s, steps, costs) + "</tr>\n";
+    }
+    return out + Close() +
+           "<dl class=\"terms\">\n"
+           "<dt>normal path</dt><dd>The step with this tail less that of the same schedule with a "
+           "barrier, nothing rejected: of runs that take turns, the median of the rounds’ "
+           "differences.</dd>\n"
+           "<dt>rollback</dt><dd>In runs of their own the last stage’s gradient passes the "
+           "threshold in one iteration: other stages have stepped by then, and are taken back. "
+           "What two iterations from the rejected one on take, less two normal steps of the same "
+           "run.</dd>\n"
+           "</dl>\n</section>\n";
+  }
+
+  std::string ValidationCells(const VerifiedSchedule& s, const Scale& steps,
+                              const Scale& costs) const {
+    const ValidationCost& cost = *s.validation;
+    const auto step = [&](std::string_view key, TimeNs value) {
+      return Cell(key, value, steps.Number(value));
+    };
+    const auto more = [&](const std::string& key, const PredictedAndMeasured& of) {
+      const auto one = [&](const std::string& which, TimeNs value) {
+        return Cell(key + which, value,
+                    fmt::format("{}{}", value < 0 ? "−" : "+", costs.Number(std::abs(value))));
+      };
+      return one("_predicted_ns", of.predicted) + one("_measured_ns", of.measured) +
+             one("_difference_ns", of.difference());
+    };
+    std::string out = step("barrier_step_predicted_ns", cost.barrier_step.predicted) +
+                      step("barrier_step_measured_ns", cost.barrier_step.measured) +
+                      step("normal_step_predicted_ns", cost.normal_step.predicted) +
+                      step("normal_step_measured_ns", cost.normal_step.measured) +
+                      more("normal_path_cost", cost.normal_path);
+    out += cost.rollback ? more("rollback", *cost.rollback)
+                         : fmt::format("<td class=\"reason\" colspan=\"3\">{}</td>",
+                                       EscapeHtml(cost.rollback_note));
+    out += "<td>";
+    if (cost.rollback_equal) {
+      out += *cost.rollback_equal ? Badge("good", "rolled back to the same bits")
+                                  : Badge("bad", "rolled back to other bits");
+    }
+    if (!cost.memory_matches) out += Badge("bad", "ledger differs");
+    if (cost.noisy() || s.noisy()) out += Badge("bad", "too noisy");
+    return out + "</td>";
+  }
+
+  static std::string Badge(std::string_view kind, std::string_view text) {
+    return fmt::format("<span class=\"badge {}\">{}</span> ", kind, text);
   }
 
   std::string Passes() const {

@@ -201,18 +201,80 @@ std::string Passes(const Verification& all) {
   return text;
 }
 
-std::string Validations(const Verification& all) {
+std::string SignedNumber(const Scale& scale, TimeNs time) {
+  return fmt::format("{}{}", time < 0 ? '-' : '+', scale.Number(std::abs(time)));
+}
+
+std::string ValidationVerdict(const VerifiedSchedule& schedule) {
+  const ValidationCost& cost = *schedule.validation;
   std::string text;
+  const auto add = [&](bool holds, std::string_view what) {
+    if (!holds) return;
+    if (!text.empty()) text += ", ";
+    text += what;
+  };
+  add(cost.rollback_equal == false, "ROLLED BACK TO OTHER BITS");
+  add(cost.rollback_equal == true, "rolled back =");
+  add(!cost.memory_matches, "LEDGER DIFFERS");
+  add(cost.noisy() || schedule.noisy(), "too noisy");
+  add(!cost.rollback_note.empty(), cost.rollback_note);
+  return text;
+}
+
+// What is shown of schedules that have it; nothing where none has.
+std::string Validations(const Verification& all) {
+  std::vector<const VerifiedSchedule*> shown;
+  TimeNs largest = 1;
+  TimeNs largest_cost = 1;
   for (const VerifiedSchedule& s : all.schedules) {
     if (!s.validation) continue;
+    shown.push_back(&s);
     const ValidationCost& cost = *s.validation;
-    const TimeNs more = cost.normal_step - cost.barrier_step;
-    text += fmt::format("{}: {} costs {}{} a step against a barrier", s.schedule, all.tail,
-                        more < 0 ? "-" : "", FormatTime(std::abs(more)));
-    if (cost.rollback) text += fmt::format("; one rollback {}", FormatTime(*cost.rollback));
-    text += "\n";
+    largest = std::max({largest, cost.barrier_step.predicted, cost.barrier_step.measured});
+    const PredictedAndMeasured path = cost.normal_path;
+    const PredictedAndMeasured rollback = cost.rollback.value_or(PredictedAndMeasured{});
+    for (const TimeNs each :
+         {path.predicted, path.measured, rollback.predicted, rollback.measured}) {
+      largest_cost = std::max(largest_cost, std::abs(each));
+    }
   }
-  return text;
+  if (shown.empty()) return "";
+  const Scale steps = Scale::ForTimes(largest);
+  const Scale costs = Scale::ForTimes(largest_cost);
+  Grid grid;
+  const auto add = [&](std::string group, std::string name, const auto& cell, bool left = false) {
+    Grid::Column column{.group = std::move(group), .name = std::move(name), .left = left};
+    for (const VerifiedSchedule* s : shown) column.cells.push_back(cell(*s));
+    grid.Add(std::move(column));
+  };
+  using S = VerifiedSchedule;
+  const std::string barrier = "barrier's step, " + steps.unit();
+  const std::string path = "normal path, " + costs.unit();
+  const std::string rollback = "one rollback, " + costs.unit();
+  const auto rolled = [&](const S& s, TimeNs PredictedAndMeasured::*which) {
+    const auto& of = s.validation->rollback;
+    return of ? SignedNumber(costs, (*of).*which) : std::string("-");
+  };
+  add("", "schedule", NameOf, /*left=*/true);
+  add(barrier, "pred",
+      [&](const S& s) { return steps.Number(s.validation->barrier_step.predicted); });
+  add(barrier, "meas",
+      [&](const S& s) { return steps.Number(s.validation->barrier_step.measured); });
+  add(path, "pred",
+      [&](const S& s) { return SignedNumber(costs, s.validation->normal_path.predicted); });
+  add(path, "meas",
+      [&](const S& s) { return SignedNumber(costs, s.validation->normal_path.measured); });
+  add(path, "diff",
+      [&](const S& s) { return SignedNumber(costs, s.validation->normal_path.difference()); });
+  add(rollback, "pred", [&](const S& s) { return rolled(s, &PredictedAndMeasured::predicted); });
+  add(rollback, "meas", [&](const S& s) { return rolled(s, &PredictedAndMeasured::measured); });
+  add(rollback, "diff", [&](const S& s) {
+    const auto& of = s.validation->rollback;
+    return of ? SignedNumber(costs, of->difference()) : std::string("-");
+  });
+  add("", "verdict", ValidationVerdict, /*left=*/true);
+  return fmt::format("\nwhat {} costs over a barrier, and where one version is rejected\n{}",
+                     all.tail, grid.ToString());
 }
 
 std::string Heading(const Verification& all) {
@@ -280,9 +342,10 @@ std::string Notes(const Verification& all) {
 
 std::string VerificationTable(const Verification& verification, bool details) {
   std::string text = Heading(verification) + Times(verification) + '\n' + Memory(verification);
+  text += Validations(verification);
   if (details) text += Passes(verification);
   text += '\n';
-  text += OrderLines(verification) + Validations(verification) + Notes(verification);
+  text += OrderLines(verification) + Notes(verification);
   text += fmt::format(
       "{} runs of each, {} counted iterations each; calibrating {:.1f} s, searching {:.1f} s, "
       "running {:.1f} s\n",

@@ -5,7 +5,6 @@
 #include <barrier>
 #include <cstring>
 #include <exception>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "kernels/cpu/cores.h"
 #include "sim/schedule.h"
 #include "verify/clock.h"
+#include "verify/isolated_parts.h"
 
 namespace spiritlevel {
 namespace {
@@ -179,29 +179,12 @@ class RankTimer {
   }
 
   void RunBackward(int stage, int micro_batch, Pass pass, bool counts) {
-    Time(stage, micro_batch, pass, Filled(shared_.options.output_bytes[static_cast<size_t>(stage)]),
-         counts);
+    Time(stage, micro_batch, pass,
+         numbers_.Fill(shared_.options.output_bytes[static_cast<size_t>(stage)]), counts);
   }
 
   Payload InputOf(int stage) {
-    return Filled(shared_.options.input_bytes[static_cast<size_t>(stage)]);
-  }
-
-  // A new buffer each time, as from another rank.
-  Payload Filled(Bytes bytes) {
-    if (bytes == 0) return {};
-    while (numbers_.size() < static_cast<size_t>(bytes)) AddNumber();
-    return Payload::CopyOf({numbers_.data(), static_cast<size_t>(bytes)});
-  }
-
-  // Small numbers of both signs: with zeros or subnormals kernels might take another time. They lie
-  // between 0.0078 and 0.031 as bf16, and two together as fp32, too.
-  void AddNumber() {
-    random_ = random_ * 6364136223846793005ULL + 1442695040888963407ULL;
-    const auto bits =
-        static_cast<uint16_t>(0x3C00 | (random_ >> 63 << 15) | (random_ >> 40 & 0xFF));
-    numbers_.push_back(static_cast<std::byte>(bits & 0xFF));
-    numbers_.push_back(static_cast<std::byte>(bits >> 8));
+    return numbers_.Fill(shared_.options.input_bytes[static_cast<size_t>(stage)]);
   }
 
   void Time(int stage, int micro_batch, Pass pass, Payload input, bool counts) {
@@ -274,22 +257,8 @@ class RankTimer {
   NodeId barrier_ = kNone;
   NodeId step_ = kNone;
   int iteration_ = 0;
-  uint64_t random_ = 0x9E3779B97F4A7C15ULL;
-  std::vector<std::byte> numbers_;
+  SmallNumbers numbers_;
 };
-
-// Ranks on different cores can compute at the same time.
-std::vector<std::vector<int>> Turns(int ranks, const std::vector<int>& cores) {
-  std::vector<std::vector<int>> turns;
-  std::map<int, size_t> used;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int core = cores.empty() ? rank : cores[static_cast<size_t>(rank)];
-    const size_t turn = used[core]++;
-    if (turn >= turns.size()) turns.emplace_back();
-    turns[turn].push_back(rank);
-  }
-  return turns;
-}
 
 }  // namespace
 
@@ -319,7 +288,7 @@ IsolatedTimes TimeInIsolation(const Program& placement, const WorkFactory& make_
                     "each stage has an input and an output");
   SPIRITLEVEL_CHECK(placement.num_micro_batches() >= kInFlight, "a few micro-batches in flight");
   const TimeNs begin = Now();
-  Shared shared(placement, make_work, options, Turns(placement.num_ranks(), options.cores));
+  Shared shared(placement, make_work, options, TurnsOf(placement.num_ranks(), options.cores));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < placement.num_ranks(); ++rank) {
     threads.emplace_back([&shared, rank] { RankTimer(shared, rank).Run(); });
@@ -331,7 +300,8 @@ IsolatedTimes TimeInIsolation(const Program& placement, const WorkFactory& make_
   return std::move(shared.times);
 }
 
-Program PlacementProgram(const std::vector<std::vector<int>>& stages_of, const Costs& costs) {
+Program PlacementProgram(const std::vector<std::vector<int>>& stages_of, const Costs& costs,
+                         Tail tail) {
   Orders orders(stages_of.size());
   for (size_t rank = 0; rank < stages_of.size(); ++rank) {
     for (int i = 0; i < costs.num_micro_batches(); ++i) {
@@ -344,7 +314,7 @@ Program PlacementProgram(const std::vector<std::vector<int>>& stages_of, const C
       for (size_t k = stages.size(); k-- > 0;) add(stages[k], Pass::kBW);
     }
   }
-  return Lower(Schedule(orders), costs, {.tail = Tail::kBarrier, .iterations = 1});
+  return Lower(Schedule(orders), costs, {.tail = tail, .iterations = 1});
 }
 
 }  // namespace spiritlevel

@@ -61,7 +61,8 @@ IsolatedTimes TimeInIsolation(const Program& placement, const WorkFactory& make_
 
 // A Program for it: every rank runs one micro-batch after the other through the stages that it
 // holds. `stages_of` by rank.
-Program PlacementProgram(const std::vector<std::vector<int>>& stages_of, const Costs& costs);
+Program PlacementProgram(const std::vector<std::vector<int>>& stages_of, const Costs& costs,
+                         Tail tail = Tail::kBarrier);
 
 // What the runtime itself takes, with passes that compute nothing.
 struct RuntimeTimes {

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -15,7 +13,7 @@
 #include "cli/verify_costs.h"
 #include "cli/verify_run.h"
 #include "kernels/cpu/cores.h"
-#include "tests/cli/run_binary.h"
+#include "tests/cli/verify_for_test.h"
 #include "verify/clock.h"
 #include "verify/emulated_work.h"
 
@@ -27,52 +25,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
-
-constexpr const char* kConfig = R"({
-  "architectures": ["LlamaForCausalLM"], "model_type": "llama",
-  "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
-  "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64,
-  "max_position_embeddings": 64, "tie_word_embeddings": false, "hidden_act": "silu",
-  "rms_norm_eps": 1e-05, "attention_bias": false, "mlp_bias": false
-})";
-
-constexpr const char* kTyped =
-    "name: \"typed\" ranks: 4 micro_batches: 4 costs { uniform { forward_us: 900 input_grad_us: "
-    "1000 weight_grad_us: 700 transfer_us: 100 activation_bytes: 1000 weight_state_bytes: 400 } }";
-
-class VerifyCommand : public testing::Test {
- protected:
-  std::string Model(int ranks, const std::string& more = "") const {
-    folder_.Write("config.json", kConfig);
-    return folder_.Write("s.textproto",
-                         "ranks: " + std::to_string(ranks) +
-                             " micro_batches: 4 model { config: \"config.json\" sequence_length: "
-                             "16 split: \"even\" " +
-                             more + " }");
-  }
-
-  static json Parsed(const Outcome& outcome) {
-    EXPECT_EQ(outcome.status, 0) << outcome.err;
-    return json::parse(outcome.out);
-  }
-
-  static std::vector<std::string> Quick(std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), "verify");
-    for (const char* word : {"--rounds", "1", "--iterations", "2", "--seconds", "0"}) {
-      arguments.emplace_back(word);
-    }
-    return arguments;
-  }
-
-  static std::string Read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
-
-  static bool HasTwoCores() { return cpu::UsableCores().size() >= 2; }
-
-  const Folder folder_;
-};
 
 TEST_F(VerifyCommand, RunsAModelAndSaysWhatWasPredictedAndMeasured) {
   if (!HasTwoCores()) GTEST_SKIP() << "one core";
@@ -119,7 +71,7 @@ TEST_F(VerifyCommand, RanksMayBeProcesses) {
 }
 
 TEST_F(VerifyCommand, EmulationIsSaidInTableJsonPageAndTrace) {
-  const std::string scenario = folder_.Write("t.textproto", kTyped);
+  const std::string scenario = folder_.Write("t.textproto", kVerifyTyped);
   const std::string file = folder_.Path("v.json");
   const std::string page = folder_.Path("v.html");
   const std::string trace = folder_.Path("v.pftrace");
@@ -138,7 +90,7 @@ TEST_F(VerifyCommand, EmulationIsSaidInTableJsonPageAndTrace) {
 
 TEST_F(VerifyCommand, MoreRanksThanCoresAreRefusedWithAWayOut) {
   const std::string ranks = std::to_string(cpu::UsableCores().size() + 1);
-  std::string config = kConfig;
+  std::string config = kVerifyConfig;
   const std::string layers = "\"num_hidden_layers\": ";
   config.replace(config.find(layers + "4"), layers.size() + 1, layers + ranks);
   folder_.Write("config.json", config);
@@ -151,7 +103,7 @@ TEST_F(VerifyCommand, MoreRanksThanCoresAreRefusedWithAWayOut) {
 }
 
 TEST_F(VerifyCommand, WhatCannotBeRunIsRefusedBeforeAnyWork) {
-  const std::string typed = folder_.Write("t.textproto", kTyped);
+  const std::string typed = folder_.Write("t.textproto", kVerifyTyped);
   const auto refused = [&](std::vector<std::string> arguments, const std::string& what) {
     arguments.insert(arguments.begin(), "verify");
     const Outcome outcome = RunSpiritlevel(arguments);
@@ -163,7 +115,11 @@ TEST_F(VerifyCommand, WhatCannotBeRunIsRefusedBeforeAnyWork) {
   refused({typed, "--emulate", "--iterations", "1"}, "--iterations");
   refused({typed, "--emulate", "--rounds", "0"}, "--rounds");
   refused({typed, "--emulate", "--transport", "pigeons"}, "threads");
-  refused({typed, "--emulate", "--tail", "dog"}, "barrier");
+  refused({typed, "--emulate", "--tail", "dog"},
+          "--tail: there is no \"dog\"\n    there is none, barrier, "
+          "post-validation-strict, post-validation-speculative");
+  refused({typed, "--emulate", "--posting", "owl"},
+          "--posting: there is no \"owl\"\n    there is ideal, nccl-fifo, batched");
   refused({typed, "--emulate", "--seconds", "-1"}, "--seconds");
   refused({typed, "--emulate", "--trace", folder_.Path("x")}, "one --schedule");
   refused({typed, "--emulate", "--json", typed}, "written over");
@@ -212,7 +168,8 @@ class NoisyWork : public EmulatedWork {
 
 class VerifierTest : public testing::Test {
  protected:
-  VerifierTest() : scenario_(ParseScenario(kTyped, ScenarioFormat::kText, "typed.textproto")) {}
+  VerifierTest()
+      : scenario_(ParseScenario(kVerifyTyped, ScenarioFormat::kText, "typed.textproto")) {}
 
   Scenario scenario_;
 };

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -100,6 +101,40 @@ TEST(VerificationFigures, ExposedCommunicationIsTheTransferOfTheStalls) {
     EXPECT_EQ(FiguresByIteration(all.program, all.timeline)[0].exposed_communication, transfer)
         << name;
   }
+}
+
+// What a rank does between its ops is no communication, though it keeps the next op back.
+TEST(VerificationFigures, AValidationIsNoExposedCommunication) {
+  Case played = Play("zb-h1", 4, Tail::kSpeculativeValidation);
+  const TimeNs before =
+      FiguresByIteration(played.program, played.timeline)[1].exposed_communication;
+  for (int rank = 0; rank < played.program.num_ranks(); ++rank) {
+    for (NodeId id = played.program.iteration_begin(rank, 1);
+         id < played.program.iteration_begin(rank, 2); ++id) {
+      if (played.program.nodes()[id].kind != NodeKind::kValidation) continue;
+      NodeTimes& validation = played.timeline.nodes[static_cast<size_t>(id)];
+      NodeTimes& next = played.timeline.nodes[static_cast<size_t>(id) + 1];
+      validation.end = next.start;
+      next.ready = std::max(next.ready, validation.end);
+    }
+  }
+  EXPECT_LE(FiguresByIteration(played.program, played.timeline)[1].exposed_communication, before);
+}
+
+TEST(VerificationFigures, TimeBetweenIterationsIsPeriodsAndWhatARejectionAdds) {
+  const Schedule schedule = FindSchedule("zb-h2").Make({.ranks = 3, .micro_batches = 6});
+  const Costs costs = SmallCosts(schedule.num_stages(), 6);
+  const auto time = [&](const std::vector<int>& rejected) {
+    const Program program =
+        Lower(schedule, costs,
+              {.tail = Tail::kSpeculativeValidation, .iterations = 7, .rejected = rejected});
+    return TimeBetween(program, SimulateInOrder(program), 4, 6);
+  };
+  const Program program =
+      Lower(schedule, costs, {.tail = Tail::kSpeculativeValidation, .iterations = 7});
+  EXPECT_EQ(time({}), 2 * PeriodOf(program, SimulateInOrder(program)));
+  // The first rank has run 2 p - 1 = 5 forwards, and steps once more.
+  EXPECT_EQ(time({4}) - time({}), 5 * 100 + 20);
 }
 
 // 1F1B with 3 ranks and 6 micro-batches: each rank is busy 6 (F + BW) = 1800.
@@ -264,6 +299,78 @@ TEST(Verification, DifferingGradientsAndFindingsAreWrong) {
   all.schedules[1].findings = {"measured: overlap: ..."};
   EXPECT_FALSE(IsRight(all));
   EXPECT_THAT(VerificationTable(all, false), HasSubstr("ILLEGAL"));
+}
+
+// What `schedule` of ZB-H2's kind might come to: 60 less a step, and 250 more where one is
+// rejected.
+Verification Validated() {
+  Verification all = Three();
+  all.tail = "post-validation-speculative";
+  all.schedules[1].validation =
+      ValidationCost{.normal_step = {.predicted = 900'000, .measured = 905'000},
+                     .barrier_step = {.predicted = 960'000, .measured = 970'000},
+                     .normal_path = {.predicted = -60'000, .measured = -64'000},
+                     .rollback = PredictedAndMeasured{.predicted = 250'000, .measured = 240'000},
+                     .rollback_equal = true};
+  return all;
+}
+
+TEST(Validation, StandsInTableJsonAndPageWithPredictedAndMeasured) {
+  const Verification all = Validated();
+  const std::string table = VerificationTable(all, false);
+  EXPECT_THAT(table, HasSubstr("what post-validation-speculative costs over a barrier"));
+  for (const char* number : {"-60.0", "-64.0", "+250.0", "+240.0", "+10.0", "rolled back ="}) {
+    EXPECT_THAT(table, HasSubstr(number));
+  }
+  const json read = json::parse(VerificationJson(all));
+  EXPECT_EQ(read["schedules"][0]["validation"], nullptr);
+  const json& cost = read["schedules"][1]["validation"];
+  EXPECT_EQ(cost["normal_path_cost_predicted_ns"], -60'000);
+  EXPECT_EQ(cost["normal_path_cost_measured_ns"], -64'000);
+  EXPECT_EQ(cost["rollback_predicted_ns"], 250'000);
+  EXPECT_EQ(cost["rollback_measured_ns"], 240'000);
+  EXPECT_EQ(cost["rollback_equal"], true);
+  EXPECT_EQ(cost["noisy"], false);
+  const std::string page =
+      VerificationPage({.verification = all, .drawings = std::vector<VerificationDrawing>(3)});
+  EXPECT_THAT(page, HasSubstr("<section id=\"validation\""));
+  EXPECT_THAT(page, HasSubstr("data-key=\"rollback_measured_ns\" data-value=\"240000\">+240.0<"));
+  EXPECT_THAT(page, HasSubstr("rolled back to the same bits"));
+}
+
+TEST(Validation, WithoutAnyThereIsNoSection) {
+  const Verification all = Three();
+  EXPECT_THAT(VerificationTable(all, false), Not(HasSubstr("over a barrier")));
+  EXPECT_THAT(
+      VerificationPage({.verification = all, .drawings = std::vector<VerificationDrawing>(3)}),
+      Not(HasSubstr("#validation")));
+}
+
+TEST(Validation, OtherBitsBehindARollbackAreWrong) {
+  Verification all = Validated();
+  EXPECT_TRUE(IsRight(all));
+  all.schedules[1].validation->rollback_equal = false;
+  EXPECT_FALSE(IsRight(all));
+  EXPECT_THAT(VerificationTable(all, false), HasSubstr("ROLLED BACK TO OTHER BITS"));
+}
+
+TEST(Validation, NoiseOfItsRunsIsSaid) {
+  Verification all = Validated();
+  all.schedules[1].validation->rollback_spread = 0.03;
+  EXPECT_EQ(json::parse(VerificationJson(all))["schedules"][1]["validation"]["noisy"], true);
+  EXPECT_THAT(VerificationTable(all, false), HasSubstr("rolled back =, too noisy"));
+}
+
+TEST(Validation, WhyThereIsNoRollbackIsSaid) {
+  Verification all = Validated();
+  all.schedules[1].validation->rollback.reset();
+  all.schedules[1].validation->rollback_note = "no version is <rejected> under this posting";
+  EXPECT_THAT(VerificationTable(all, false), HasSubstr("no version is <rejected>"));
+  EXPECT_THAT(
+      VerificationPage({.verification = all, .drawings = std::vector<VerificationDrawing>(3)}),
+      HasSubstr("no version is &lt;rejected&gt; under this posting"));
+  const json read = json::parse(VerificationJson(all));
+  EXPECT_EQ(read["schedules"][1]["validation"]["rollback_measured_ns"], nullptr);
 }
 
 TEST(Verification, MemoryMatchesOnlyIfPeakAndEachCategoryDo) {
