@@ -12,15 +12,10 @@
 #include "models/hf_config.h"
 #include "models/model_costs.h"
 #include "tests/base/temporary_folder.h"
+#include "tests/sanitized.h"
 
 namespace spiritlevel {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // Counts what a progress line would show, which must go forward and stay within its total.
 struct Progress {

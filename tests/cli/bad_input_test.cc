@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include "tests/cli/run_binary.h"
+#include "tests/sanitized.h"
 
 namespace spiritlevel {
 namespace {
@@ -23,11 +24,7 @@ std::string Uniform(const std::string& shape, const std::string& more = "") {
          " } }\n";
 }
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr std::chrono::seconds kPatience{10};
-#else
-constexpr std::chrono::seconds kPatience{1};
-#endif
+constexpr std::chrono::seconds kPatience{kSanitized ? 10 : 1};
 
 const std::string kShape = "ranks: 4 micro_batches: 8";
 

@@ -18,6 +18,7 @@
 #include "tests/models/configs.h"
 #include "tests/models/made_up_device.h"
 #include "tests/models/stopwatch.h"
+#include "tests/sanitized.h"
 
 namespace spiritlevel {
 namespace {
@@ -25,11 +26,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-#if defined(__SANITIZE_ADDRESS__)
-constexpr double kPatience = 20;
-#else
-constexpr double kPatience = 1;
-#endif
+constexpr double kPatience = kSanitized ? 20 : 1;
 
 // C07: equal layers, a head worth 2.4 of them, an embedding that takes no time.
 StageTime WithAHeadOf24Tenths(int64_t stages) {

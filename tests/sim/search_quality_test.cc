@@ -17,6 +17,7 @@
 #include "sim/search/search.h"
 #include "sim/search/zb_heuristic.h"
 #include "sim/search/zb_v_heuristic.h"
+#include "tests/sanitized.h"
 #include "tests/sim/profiled_settings.h"
 #include "tests/sim/run.h"
 #include "tests/sim/tiny_optima.h"
@@ -28,13 +29,6 @@ constexpr Bytes kActivation = 2000;
 
 // Under sanitizers everything takes ten times as long, and what stands here is about answers and
 // not about memory; search_test.cc is what they look at.
-bool IsSanitized() {
-#if defined(__SANITIZE_ADDRESS__)
-  return true;
-#else
-  return false;
-#endif
-}
 
 bool IsLong() { return std::getenv("SPIRITLEVEL_LONG_TESTS") != nullptr; }
 
@@ -90,7 +84,7 @@ SearchAnswer Solve(const SearchProblem& problem, SearchOptions options) {
 }
 
 TEST(SearchQuality, OnTinyProblemsItIsNearlyAlwaysOptimalAndNeverTwoPercentOff) {
-  if (IsSanitized()) GTEST_SKIP() << "quality is looked at without sanitizers";
+  if (kSanitized) GTEST_SKIP() << "quality is looked at without sanitizers";
   int optimal = 0;
   int count = 0;
   for (const TinyOptimum& tiny : ReadTinyOptima("tests/data/search_optima.txt")) {
@@ -110,7 +104,7 @@ TEST(SearchQuality, OnTinyProblemsItIsNearlyAlwaysOptimalAndNeverTwoPercentOff) 
 class AtTheBound : public testing::TestWithParam<int> {};
 
 TEST_P(AtTheBound, IsProvedOptimalAtPAndOneAndAHalfP) {
-  if (IsSanitized()) GTEST_SKIP() << "quality is looked at without sanitizers";
+  if (kSanitized) GTEST_SKIP() << "quality is looked at without sanitizers";
   const ProfiledSetting& setting = kProfiledSettings[static_cast<size_t>(GetParam())];
   for (const double limit : {1.0, 1.5}) {
     const Profiled p = ProblemOf(setting, false, limit);
@@ -130,7 +124,7 @@ constexpr std::array<double, 12> kPublishedAt2p = {0.0433, 0.0039, 0.0026, 0.002
                                                    0.0066, 0.0054, 0.0028, 0.0038, 0.0029, 0.0018};
 
 TEST(SearchQuality, At2pItIsNeverAboveThePublishedAndWithinPartsOfAPercentOfTheBound) {
-  if (IsSanitized()) GTEST_SKIP() << "quality is looked at without sanitizers";
+  if (kSanitized) GTEST_SKIP() << "quality is looked at without sanitizers";
   double gaps = 0;
   for (size_t i = 0; i < kProfiledSettings.size(); ++i) {
     const ProfiledSetting& setting = kProfiledSettings[i];

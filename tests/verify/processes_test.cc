@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "tests/sanitized.h"
 #include "tests/sim/random_case.h"
 #include "tests/verify/traced_run.h"
 #include "verify/emulated_work.h"
@@ -70,9 +71,9 @@ WorkFactory DiesOnRank(int rank, int microseconds, const Costs& costs) {
 }
 
 TEST(Processes, ThatDieAtAnyMomentEndTheRunAndAreNamed) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "ThreadSanitizer takes a lock whose owner died for one that nobody has";
-#endif
+  if (kThreadSanitized) {
+    GTEST_SKIP() << "ThreadSanitizer takes a lock whose owner died for one that nobody has";
+  }
   const Schedule schedule = Make("zb-h1", 4, 16);
   const Costs costs = UniformFor(schedule, kUnit);
   const Program program =

@@ -7,16 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/sanitized.h"
 #include "tests/sim/run.h"
 #include "verify/training_run.h"
 
 namespace spiritlevel {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 // A model with a layer or so for each stage of the schedule.
 inline TrainingTask TinyTask(const Schedule& schedule, int layers = 0) {
