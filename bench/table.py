@@ -36,6 +36,7 @@ CASES = [(schedule, ranks, micro_batches)
          for ranks, micro_batches in ((8, 64), (64, 256), (64, 1024))]
 SEARCH_CASES = ("zb-h1/8x24", "zb-h1/8x64", "zb-h1/32x256", "zb-v/8x64")
 FIRST_ANSWER_BAR_MS = 20
+RUNTIME_BAR_NS = 20_000
 COMPARED = ("evaluate", "in_order_and_stalls", "by_queue_and_stalls")
 
 
@@ -43,11 +44,12 @@ def name_of(case):
     return f"{case[0]}/{case[1]}x{case[2]}"
 
 
-def run_binary(binary, repetitions, min_time):
+def run_binary(binary, repetitions, min_time, only=".*"):
     """Its samples, as Google Benchmark tells them."""
     # Random interleaving spreads what else the machine does over all of them alike.
     command = [binary, "--benchmark_format=json", f"--benchmark_repetitions={repetitions}",
-               f"--benchmark_min_time={min_time}", "--benchmark_enable_random_interleaving=true"]
+               f"--benchmark_min_time={min_time}", f"--benchmark_filter={only}",
+               "--benchmark_enable_random_interleaving=true"]
     ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if ran.returncode != 0:
         sys.exit(f"{binary} failed:\n{ran.stderr}")
@@ -77,6 +79,15 @@ def run_search(binary, repetitions, min_time):
         if "ops" in run:
             ops[case] = round(run["ops"])
     return samples, ops
+
+
+def run_runtime(binary, repetitions, min_time):
+    """{transport/schedule/posting: samples in ns an op}, of ranks whose ops do nothing"""
+    samples = {}
+    for run in run_binary(binary, repetitions, min_time, only="EmptyOps"):
+        case = run["run_name"].removeprefix("EmptyOps/").removesuffix("/real_time")
+        samples.setdefault(case, []).append(run["ns_per_op"])
+    return samples
 
 
 def run_python(makespans, repetitions):
@@ -182,6 +193,15 @@ def print_search(samples, ops):
         [f"{number(statistics.median(t))} ({number(min(t))})" for t in times])
 
 
+def print_runtime(samples):
+    print("\nThe runtime: two ranks whose ops do nothing, wall nanoseconds an op, median (least):\n")
+    row("transport, schedule, posting", ["bar", "ns"])
+    row("---", ["--:"] * 2)
+    for case, times in samples.items():
+        row(case.replace("/", ", "), [str(RUNTIME_BAR_NS),
+                                      f"{number(statistics.median(times))} ({number(min(times))})"])
+
+
 def print_commands(commands):
     print("\nWhole processes, seconds, median (least):\n")
     row("command", ["bar", "wall", "processor"])
@@ -195,6 +215,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("engine_bench")
     parser.add_argument("search_bench")
+    parser.add_argument("verify_bench")
     parser.add_argument("spiritlevel")
     parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--min-time", type=float, default=0.05, help="seconds a sample")
@@ -205,6 +226,7 @@ def main():
                                         options.min_time)
     python = run_python(makespans, min(3, options.repetitions))
     search, ops = run_search(options.search_bench, options.repetitions, options.min_time)
+    runtime = run_runtime(options.verify_bench, options.repetitions, options.min_time)
     commands = run_commands(options.spiritlevel, options.repetitions)
     if options.json:
         with open(options.json, "w") as out:
@@ -213,10 +235,12 @@ def main():
                        "orders_per_second": {"/".join(key): value
                                              for key, value in search.items()},
                        "makespan_ns": makespans,
+                       "runtime_ns_per_op": runtime,
                        "command_seconds": {what: times for what, _, times in commands}}, out,
                       indent=1)
     print_ops(samples, python)
     print_search(search, ops)
+    print_runtime(runtime)
     print_commands(commands)
 
 

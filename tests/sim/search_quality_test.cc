@@ -27,9 +27,6 @@ namespace {
 
 constexpr Bytes kActivation = 2000;
 
-// Under sanitizers everything takes ten times as long, and what stands here is about answers and
-// not about memory; search_test.cc is what they look at.
-
 bool IsLong() { return std::getenv("SPIRITLEVEL_LONG_TESTS") != nullptr; }
 
 struct Profiled {
@@ -84,6 +81,8 @@ SearchAnswer Solve(const SearchProblem& problem, SearchOptions options) {
 }
 
 TEST(SearchQuality, OnTinyProblemsItIsNearlyAlwaysOptimalAndNeverTwoPercentOff) {
+  // Everything takes ten times as long, and what stands here is about answers and not about memory;
+  // search_test.cc is what sanitizers look at.
   if (kSanitized) GTEST_SKIP() << "quality is looked at without sanitizers";
   int optimal = 0;
   int count = 0;
