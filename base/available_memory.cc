@@ -1,6 +1,7 @@
 #include "base/available_memory.h"
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -37,10 +38,18 @@ Bytes OfControlGroup() {
   return limit && used ? std::max<Bytes>(0, *limit - *used) : kUnlimited;
 }
 
+// Of the process, in use already.
+Bytes AddressSpace() {
+  const std::optional<Bytes> pages = ReadNumber("/proc/self/statm");
+  return pages ? *pages * ::sysconf(_SC_PAGESIZE) : 0;
+}
+
 Bytes OfAddressSpace() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
-  return static_cast<Bytes>(std::min<rlim_t>(limit.rlim_cur, static_cast<rlim_t>(kUnlimited)));
+  const auto all =
+      static_cast<Bytes>(std::min<rlim_t>(limit.rlim_cur, static_cast<rlim_t>(kUnlimited)));
+  return std::max<Bytes>(0, all - AddressSpace());
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 namespace spiritlevel {
 
 // The least of what the system calls available, what the control group still allows, and
-// RLIMIT_AS. A limit that cannot be read does not count.
+// what RLIMIT_AS leaves. A limit that cannot be read does not count.
 Bytes AvailableMemory();
 
 }  // namespace spiritlevel

@@ -18,10 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Long enough to be seen by, short enough to be timed often: some milliseconds on a CPU.
-constexpr Gemm kReference{.m = 256, .n = 512, .k = 512};
-// Far larger than any cache of one core.
-constexpr Elementwise kStreaming{.bytes_moved = 3 * (Bytes{1} << 23)};
 constexpr int kReferenceEvery = 20;
 constexpr TimeNs kReferenceBudget = 50'000'000;
 
@@ -33,7 +29,9 @@ class Run {
       : device_(device),
         options_(options),
         observer_(observer),
-        plan_(MakePlan(options.quick, SizeOf(DType::kFloat32))) {}
+        references_(device.References()),
+        plan_(options.plan.empty() ? MakePlan(options.quick, SizeOf(device.dtype()))
+                                   : options.plan) {}
 
   Calibration Do() {
     Start();
@@ -60,7 +58,7 @@ class Run {
     c_.date = Today();
     c_.machine = device_.machine();
     c_.software = device_.software();
-    c_.profile.dtype = DType::kFloat32;
+    c_.profile.dtype = device_.dtype();
     c_.profile.name = fmt::format("{}, {}", c_.machine.cpu, c_.backend);
     for (const PrimitiveInfo& info : Primitives()) {
       c_.primitives.push_back({.primitive = info.primitive});
@@ -90,21 +88,29 @@ class Run {
     c_.validity.disturbed += samples.disturbed;
   }
 
-  Samples TimeWork(const Work& work, const StoppingRule& rule) {
-    const std::unique_ptr<Workload> workload = device_.Prepare(work);
-    return Measure([&](int repeats) { return device_.Time(*workload, repeats); }, rule);
+  std::unique_ptr<Workload> PrepareReference(const Work& work) {
+    std::unique_ptr<Workload> workload = device_.Prepare(work);
+    if (workload == nullptr) {
+      throw InputError("the device has no memory for the kernel that others are compared with",
+                       "end what else uses its memory, and calibrate again");
+    }
+    return workload;
+  }
+
+  Samples TimeOn(Workload& workload, const StoppingRule& rule) {
+    return Measure([&](int repeats) { return device_.Time(workload, repeats); }, rule);
   }
 
   void MeasureReference() {
-    if (!reference_) reference_ = device_.Prepare(Kernel(kReference));
+    if (!reference_) reference_ = PrepareReference(references_.front());
     const StoppingRule rule{.budget = std::min(kReferenceBudget, Share() * 4)};
-    const Samples samples =
-        Measure([&](int repeats) { return device_.Time(*reference_, repeats); }, rule);
-    c_.validity.reference_ns.push_back(samples.median_ns);
+    c_.validity.reference_ns.push_back(TimeOn(*reference_, rule).median_ns);
+    if (const auto reading = device_.Sensors()) c_.validity.sensors.push_back(*reading);
   }
 
   void MeasureLaunch() {
-    c_.launch = TimeWork(EmptyOp{}, {.budget = std::min<TimeNs>(100'000'000, Share())});
+    const std::unique_ptr<Workload> empty = PrepareReference(EmptyOp{});
+    c_.launch = TimeOn(*empty, {.budget = std::min<TimeNs>(100'000'000, Share())});
     c_.profile.launch_ns = c_.launch.median_ns;
   }
 
@@ -122,11 +128,12 @@ class Run {
         MeasureReference();
       }
       Tell(work->what);
-      const Samples samples = MeasureOne(*work);
+      const std::optional<Samples> samples = MeasureOne(*work);
+      if (!samples) continue;
       if (known == nullptr) {
-        Keep(*work, samples);
+        Keep(*work, *samples);
       } else {
-        KeepTheQuietest(samples, known);
+        KeepTheQuietest(*samples, known);
       }
     }
   }
@@ -142,14 +149,15 @@ class Run {
     return c_.primitives[static_cast<size_t>(work.primitive)];
   }
 
-  Samples MeasureOne(const PlannedWork& work) {
+  // None where the device cannot run it.
+  std::optional<Samples> MeasureOne(const PlannedWork& work) {
     const StoppingRule rule{.budget = Share()};
-    Samples samples;
-    if (work.primitive == Primitive::kHandOver) {
-      samples = TimeHandOver(static_cast<Bytes>(work.units), rule);
-    } else {
-      samples = TimeWork(work.work, rule);
-    }
+    const bool hand_over = work.primitive == Primitive::kHandOver;
+    const std::unique_ptr<Workload> workload =
+        hand_over ? device_.PrepareRoundTrip(static_cast<Bytes>(work.units))
+                  : device_.Prepare(work.work);
+    if (workload == nullptr) return std::nullopt;
+    const Samples samples = hand_over ? TimeHandOver(*workload, rule) : TimeOn(*workload, rule);
     Count(samples);
     return samples;
   }
@@ -174,11 +182,10 @@ class Run {
   }
 
   // One way is half of a round trip.
-  Samples TimeHandOver(Bytes bytes, const StoppingRule& rule) {
-    const std::unique_ptr<Workload> round_trip = device_.PrepareRoundTrip(bytes);
+  Samples TimeHandOver(Workload& round_trip, const StoppingRule& rule) {
     return Measure(
         [&](int repeats) {
-          const Timing both = device_.Time(*round_trip, repeats);
+          const Timing both = device_.Time(round_trip, repeats);
           return Timing{.wall = DivideHalfUp(both.wall, 2), .away = 0};
         },
         rule);
@@ -200,25 +207,17 @@ class Run {
   }
 
   void MeasureSlowdowns() {
-    MeasureSlowdown(Kernel(kReference));
-    MeasureSlowdown(Kernel(Attention{.batch = 1,
-                                     .heads = 8,
-                                     .kv_heads = 8,
-                                     .sequence = 512,
-                                     .head_dim = 64,
-                                     .element = SizeOf(DType::kFloat32)}));
-    MeasureSlowdown(Kernel(kStreaming));
+    for (const Kernel& kernel : references_) MeasureSlowdown(kernel);
   }
 
   // Alone and beside the others in turn, so that a clock that drifts meets both alike.
   void MeasureSlowdown(const Kernel& kernel) {
     Tell("all cores busy: " + ToString(kernel));
-    const std::unique_ptr<Workload> workload = device_.Prepare(kernel);
+    const std::unique_ptr<Workload> workload = PrepareReference(kernel);
     constexpr int kTurns = 3;
     const StoppingRule rule{.budget = std::min<TimeNs>(Share(), 400'000'000) / kTurns};
     const auto time = [&] {
-      const Samples samples =
-          Measure([&](int repeats) { return device_.Time(*workload, repeats); }, rule);
+      const Samples samples = TimeOn(*workload, rule);
       Count(samples);
       return samples.median_ns;
     };
@@ -231,9 +230,9 @@ class Run {
     }
     slowdown.alone_ns = Median(alone);
     slowdown.busy_ns = Median(busy);
-    // Noise may make a kernel seem faster beside others, which none is.
+    // Noise may make a kernel seem faster beside others, which none is, or slower beside none.
     c_.profile.slowdown_all_cores[static_cast<size_t>(ClassOf(kernel))] =
-        std::max(1.0, slowdown.factor());
+        slowdown.others == 0 ? 1.0 : std::max(1.0, slowdown.factor());
     c_.slowdowns.push_back(slowdown);
   }
 
@@ -267,6 +266,7 @@ class Run {
   Device& device_;
   const CalibrationOptions& options_;
   const CalibrationObserver& observer_;
+  std::array<Kernel, kNumKernelClasses> references_;
   std::vector<PlannedWork> plan_;
   Calibration c_;
   std::unique_ptr<Workload> reference_;
@@ -276,7 +276,8 @@ class Run {
   int since_reference_ = 0;
 };
 
-std::vector<FitPoint> PointsOf(const PrimitiveResult& result) {
+template <typename Result>
+std::vector<FitPoint> PointsOf(const Result& result) {
   std::vector<FitPoint> points;
   for (const Measurement& m : result.measurements) {
     if (m.held_out || m.samples.quiet_ns <= 0) continue;
@@ -310,7 +311,8 @@ double Predicted(const DeviceProfile& profile, Primitive primitive, const Measur
   return static_cast<double>(m.rows) * FitOf(profile, primitive).At(m.units);
 }
 
-void AddErrors(const PrimitiveResult& result, bool held_out, std::vector<double>* errors) {
+template <typename Result>
+void AddErrors(const Result& result, bool held_out, std::vector<double>* errors) {
   for (const Measurement& m : result.measurements) {
     if (m.held_out != held_out || m.samples.quiet_ns <= 0) continue;
     errors->push_back(std::abs(m.predicted_ns - m.samples.quiet_ns) / m.samples.quiet_ns);
@@ -324,19 +326,64 @@ Errors SummedUp(const std::vector<double>& errors) {
           .worst = Quantile(errors, 1)};
 }
 
-Errors ErrorsOf(const PrimitiveResult& result, bool held_out) {
+template <typename Result>
+Errors ErrorsOf(const Result& result, bool held_out) {
   std::vector<double> errors;
   AddErrors(result, held_out, &errors);
   return SummedUp(errors);
 }
 
+// Of what has one curve of its own, and is no primitive of the profile's.
+void FitFloat8(PrimitiveResult* result, GpuProfile* gpu) {
+  GemmFit fit = FitGemm(GemmPointsOf(*result));
+  for (Measurement& m : result->measurements) {
+    m.predicted_ns = fit.curve.At(PaddedFlops(*m.gemm, fit.padding));
+  }
+  result->fitted = ErrorsOf(*result, false);
+  result->held_out = ErrorsOf(*result, true);
+  gpu->gemm_fp8.push_back(std::move(fit.curve));
+  gpu->gemm_fp8_padding.push_back(fit.padding);
+}
+
+void FitTransfer(TransferResult* result, GpuProfile* gpu) {
+  TransferFit fit{.kind = result->kind, .link = result->link, .ranks = result->ranks};
+  fit.time = FitSizes(PointsOf(*result));
+  for (Measurement& m : result->measurements) m.predicted_ns = fit.time.At(m.units);
+  result->fitted = ErrorsOf(*result, false);
+  result->held_out = ErrorsOf(*result, true);
+  gpu->transfers.push_back(std::move(fit));
+}
+
 }  // namespace
 
-bool Validity::noisy() const {
+double Validity::clock_change() const {
+  int slowest = 0;
+  int fastest = 0;
+  for (const SensorReading& reading : sensors) {
+    if (reading.clock_mhz <= 0) continue;  // the system does not say
+    slowest = slowest == 0 ? reading.clock_mhz : std::min(slowest, reading.clock_mhz);
+    fastest = std::max(fastest, reading.clock_mhz);
+  }
+  return slowest == 0 ? 0 : static_cast<double>(fastest) / slowest - 1;
+}
+
+bool Validity::throttled() const {
+  return std::any_of(sensors.begin(), sensors.end(),
+                     [](const SensorReading& reading) { return reading.throttled; });
+}
+
+bool Validity::doubtful_clocks() const {
+  constexpr double kMostChange = 0.02;
+  return throttled() || clock_change() > kMostChange;
+}
+
+bool Validity::unsteady() const {
   constexpr double kMostDrift = 0.05;
   constexpr double kMostDisturbed = 0.10;
   return drift > kMostDrift || disturbed > kMostDisturbed * samples;
 }
+
+bool Validity::noisy() const { return unsteady() || doubtful_clocks(); }
 
 Calibration Calibrate(Device& device, const CalibrationOptions& options,
                       const CalibrationObserver& observer) {
@@ -361,6 +408,23 @@ void FitProfile(Calibration* c) {
     result.fitted = ErrorsOf(result, false);
     result.held_out = ErrorsOf(result, true);
   }
+}
+
+void FitGpu(Calibration* c) {
+  SPIRITLEVEL_CHECK(c->gpu.has_value(), "there is a GPU's part to fit");
+  GpuCalibration& measured = *c->gpu;
+  GpuProfile& gpu = c->profile.gpu ? *c->profile.gpu : c->profile.gpu.emplace();
+  gpu.transfers.clear();
+  gpu.gemm_fp8.clear();
+  gpu.gemm_fp8_padding.clear();
+  std::erase_if(measured.transfers,
+                [](const TransferResult& result) { return !SufficeForFit(PointsOf(result)); });
+  for (TransferResult& result : measured.transfers) FitTransfer(&result, &gpu);
+  const bool all =
+      std::all_of(measured.products_fp8.begin(), measured.products_fp8.end(),
+                  [](const PrimitiveResult& result) { return SufficeForFit(PointsOf(result)); });
+  if (!all) measured.products_fp8.clear();
+  for (PrimitiveResult& result : measured.products_fp8) FitFloat8(&result, &gpu);
 }
 
 Errors InTotal(const Calibration& c, bool held_out) {

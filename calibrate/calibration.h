@@ -14,6 +14,7 @@
 
 #include "calibrate/machine.h"
 #include "calibrate/measure.h"
+#include "calibrate/plan.h"
 #include "calibrate/primitive.h"
 
 namespace spiritlevel {
@@ -69,16 +70,47 @@ struct Validity {
   int disturbed = 0;  // of these, taken while the device was away
   // For nine in ten shapes the second quietest visit came this close to the quietest.
   double revisit_p90 = 0;
+  std::vector<SensorReading> sensors{};  // with the reference times; empty where there are none
 
-  bool noisy() const;
+  double clock_change() const;  // the fastest clock over the slowest, less 1
+  bool throttled() const;
+  bool doubtful_clocks() const;  // throttled, or a change of more than 2 %
+  bool unsteady() const;         // the reference drifted, or too many samples were disturbed
+  bool noisy() const;            // either
   friend bool operator==(const Validity&, const Validity&) = default;
+};
+
+// Times over sizes of one kind of transfer.
+struct TransferResult {
+  TransferKind kind = TransferKind::kMessage;
+  LinkClass link = LinkClass::kSameNode;
+  int ranks = 1;
+  std::vector<Measurement> measurements{};
+  Errors fitted{};
+  Errors held_out{};
+
+  friend bool operator==(const TransferResult&, const TransferResult&) = default;
+};
+
+// What a GPU has beside the primitives.
+struct GpuCalibration {
+  int partitions = 1;  // equal parts of its SMs, of which one was measured
+  std::vector<TransferResult> transfers{};
+  std::vector<PrimitiveResult> products_fp8{};  // by Gemm::Use; empty where it has none
+  Samples host_launch{};
+  std::vector<Slowdown> beside_transfers{};  // one for each KernelClass, in their order
+  Samples transfer_alone{};
+  Samples transfer_behind_product{};
+  std::vector<std::string> left_out{};  // what could not be measured, and why
+
+  friend bool operator==(const GpuCalibration&, const GpuCalibration&) = default;
 };
 
 struct Calibration {
   DeviceProfile profile;
   std::string backend;
   std::string date;
-  Machine machine;
+  MeasuredMachine machine;
   Software software;
   double seconds = 0;    // it took
   bool complete = true;  // false: stopped before everything planned was measured
@@ -87,6 +119,7 @@ struct Calibration {
   std::vector<PrimitiveResult> primitives;  // all of them, in their order
   std::vector<Slowdown> slowdowns;          // one for each KernelClass, in their order
   Validity validity;
+  std::optional<GpuCalibration> gpu{};
 
   friend bool operator==(const Calibration&, const Calibration&) = default;
 };
@@ -95,6 +128,7 @@ struct CalibrationOptions {
   double seconds = 45;
   bool quick = false;                       // fewer shapes
   const std::atomic<bool>* stop = nullptr;  // when it turns true, no new measurement is begun
+  std::vector<PlannedWork> plan{};          // empty: MakePlan()'s
 };
 
 // Told before each measurement.
@@ -109,6 +143,10 @@ Calibration Calibrate(Device& device, const CalibrationOptions& options,
 // Fits of all primitives, and their errors; `c->profile` keeps what is no fit. Throws InputError
 // naming the primitives of which too little was measured.
 void FitProfile(Calibration* c);
+
+// Fits of what a GPU has beside the primitives. Of what was measured at fewer than two sizes none
+// is kept.
+void FitGpu(Calibration* c);
 
 // Over all primitives.
 Errors InTotal(const Calibration& c, bool held_out);

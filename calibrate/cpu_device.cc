@@ -113,7 +113,7 @@ class CpuDevice : public Device {
   ~CpuDevice() override { cpu::PinThisThread(cores_); }
 
   std::string_view name() const override { return "cpu"; }
-  Machine machine() const override { return machine_; }
+  MeasuredMachine machine() const override { return machine_; }
   Software software() const override { return DescribeSoftware(); }
 
   std::unique_ptr<Workload> Prepare(const Work& work) override {
@@ -157,13 +157,13 @@ class CpuDevice : public Device {
  private:
   Bytes cold_bytes_;
   OperandMemory memory_;
-  Machine machine_;  // as it is before this thread is pinned
+  MeasuredMachine machine_;  // as it is before this thread is pinned
   std::vector<int> cores_;
 };
 
 }  // namespace
 
-Bytes ColdBytes(const Machine& machine) {
+Bytes ColdBytes(const MeasuredMachine& machine) {
   return std::clamp<Bytes>(3 * LargestCache(machine), Bytes{16} << 20, Bytes{256} << 20);
 }
 

@@ -14,6 +14,6 @@ namespace spiritlevel {
 std::unique_ptr<Device> MakeCpuDevice(Bytes cold_bytes);
 
 // Twice the largest cache, within 16 and 256 MiB.
-Bytes ColdBytes(const Machine& machine);
+Bytes ColdBytes(const MeasuredMachine& machine);
 
 }  // namespace spiritlevel

@@ -1,11 +1,13 @@
-// Device: what calibration needs of a backend. kernels/cpu is behind CpuDevice; a GPU's kernels,
-// streams and events fit behind the same four calls.
+// Device: what calibration needs of a backend. kernels/cpu is behind CpuDevice, a GPU's kernels,
+// streams and events behind CudaDevice.
 //
 // None of this is on a hot path: what a workload runs is the backend's own kernel.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <variant>
 
@@ -38,11 +40,19 @@ class Device {
   virtual ~Device() = default;
 
   virtual std::string_view name() const = 0;
-  virtual Machine machine() const = 0;
+  virtual MeasuredMachine machine() const = 0;
   virtual Software software() const = 0;
+  virtual DType dtype() const { return DType::kFloat32; }
+
+  // One kernel of each KernelClass, long enough to be seen by and short enough to be timed often.
+  virtual std::array<Kernel, kNumKernelClasses> References() const;
+
+  // Asked while it is warm from work; none where it has no sensors.
+  virtual std::optional<SensorReading> Sensors() { return std::nullopt; }
 
   // Operands are as cold as in training, where other layers' data have passed through the caches
-  // since a kernel last saw its own: a workload rotates through several sets of them.
+  // since a kernel last saw its own: a workload rotates through several sets of them. Null where
+  // the device has no memory, or no kernel, for it.
   virtual std::unique_ptr<Workload> Prepare(const Work& work) = 0;
 
   // Runs it `repeats` times, one after the other, to the end.

@@ -62,10 +62,10 @@ std::vector<Cache> Caches(const std::string& core) {
 
 }  // namespace
 
-Machine DescribeMachine() {
+MeasuredMachine DescribeMachine() {
   const std::vector<int> usable = cpu::UsableCores();
   const std::string core = fmt::format("/sys/devices/system/cpu/cpu{}", usable.front());
-  Machine machine;
+  MeasuredMachine machine;
   machine.cpu = CpuModel();
   machine.usable_cores = static_cast<int>(usable.size());
   machine.cores =
@@ -93,7 +93,7 @@ std::string Today() {
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(now));
 }
 
-Bytes LargestCache(const Machine& machine) {
+Bytes LargestCache(const MeasuredMachine& machine) {
   Bytes largest = 0;
   for (const Cache& cache : machine.caches) largest = std::max(largest, cache.bytes);
   return largest;

@@ -17,14 +17,15 @@ struct Cache {
   friend bool operator==(const Cache&, const Cache&) = default;
 };
 
-struct Machine {
+// Of a GPU: its name, and its SMs for cores.
+struct MeasuredMachine {
   std::string cpu{};
   int cores = 0;
   int usable_cores = 0;  // that this process may run on
   std::vector<Cache> caches{};
   std::string governor{};  // of the first usable core; empty where the system does not say
 
-  friend bool operator==(const Machine&, const Machine&) = default;
+  friend bool operator==(const MeasuredMachine&, const MeasuredMachine&) = default;
 };
 
 struct Software {
@@ -35,11 +36,21 @@ struct Software {
   friend bool operator==(const Software&, const Software&) = default;
 };
 
-Machine DescribeMachine();
+// What a device's sensors say while it is busy. Of a GPU.
+struct SensorReading {
+  int clock_mhz = 0;
+  int memory_clock_mhz = 0;
+  int temperature = 0;  // degrees Celsius
+  bool throttled = false;
+
+  friend bool operator==(const SensorReading&, const SensorReading&) = default;
+};
+
+MeasuredMachine DescribeMachine();
 Software DescribeSoftware();
 std::string Today();  // "2024-05-31", in UTC
 
 // Of one core's way to memory; 0 where the system does not say.
-Bytes LargestCache(const Machine& machine);
+Bytes LargestCache(const MeasuredMachine& machine);
 
 }  // namespace spiritlevel

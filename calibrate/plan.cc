@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace spiritlevel {
 namespace {
 
@@ -126,12 +128,12 @@ class Planner {
 
   void AddLayers() {
     for (const Layer& l : kLayers) {
-      const auto add = [&](Primitive p, int64_t m, int64_t n, int64_t k, Gemm::Use use) {
-        AddKernel(p, Gemm{.m = m, .n = n, .k = k, .use = use}, l.round, l.held_out);
+      const auto add = [&](int64_t m, int64_t n, int64_t k, Gemm::Use use) {
+        AddKernel(Gemm{.m = m, .n = n, .k = k, .use = use}, l.round, l.held_out);
       };
-      add(Primitive::kGemmForward, l.tokens, l.out, l.in, Gemm::Use::kForward);
-      add(Primitive::kGemmInputGrad, l.tokens, l.in, l.out, Gemm::Use::kInputGrad);
-      add(Primitive::kGemmWeightGrad, l.in, l.out, l.tokens, Gemm::Use::kWeightGrad);
+      add(l.tokens, l.out, l.in, Gemm::Use::kForward);
+      add(l.tokens, l.in, l.out, Gemm::Use::kInputGrad);
+      add(l.in, l.out, l.tokens, Gemm::Use::kWeightGrad);
     }
   }
 
@@ -143,20 +145,20 @@ class Planner {
                   .sequence = h.sequence,
                   .head_dim = h.head_dim,
                   .element = element_};
-      AddKernel(Primitive::kAttentionForward, a, h.round, h.held_out);
+      AddKernel(a, h.round, h.held_out);
       a.backward = true;
-      AddKernel(Primitive::kAttentionBackward, a, h.round, h.held_out);
+      AddKernel(a, h.round, h.held_out);
     }
   }
 
   void AddNorms() {
     const auto add = [this](const Sheet& s) {
       Norm norm{.rows = s.rows, .width = s.cols, .element = element_};
-      AddKernel(Primitive::kNormForward, norm, s.round, s.held_out);
+      AddKernel(norm, s.round, s.held_out);
       norm.part = Norm::Part::kInputGrad;
-      AddKernel(Primitive::kNormInputGrad, norm, s.round, s.held_out);
+      AddKernel(norm, s.round, s.held_out);
       norm.part = Norm::Part::kWeightGrad;
-      AddKernel(Primitive::kNormWeightGrad, norm, s.round, s.held_out);
+      AddKernel(norm, s.round, s.held_out);
     };
     for (const Sheet& s : kSheets) add(s);
     for (const Sheet& s : kHeadRows) add(s);
@@ -165,41 +167,29 @@ class Planner {
   void AddEmbeddingAndElementwise() {
     for (const Sheet& s : kSheets) {
       Embedding embedding{.tokens = s.rows, .width = s.cols, .element = element_};
-      AddKernel(Primitive::kEmbeddingForward, embedding, s.round, s.held_out);
+      AddKernel(embedding, s.round, s.held_out);
       embedding.backward = true;
-      AddKernel(Primitive::kEmbeddingBackward, embedding, s.round, s.held_out);
+      AddKernel(embedding, s.round, s.held_out);
     }
     for (const Size& s : kStreams) {
-      AddKernel(Primitive::kElementwise, Elementwise{.bytes_moved = s.count}, s.round, s.held_out);
+      AddKernel(Elementwise{.bytes_moved = s.count}, s.round, s.held_out);
     }
   }
 
   void AddLoss() {
     for (const Sheet& s : kLogits) {
       Loss loss{.tokens = s.rows, .vocabulary = s.cols, .element = element_};
-      AddKernel(Primitive::kLossForward, loss, s.round, s.held_out);
+      AddKernel(loss, s.round, s.held_out);
       loss.backward = true;
-      AddKernel(Primitive::kLossBackward, loss, s.round, s.held_out);
+      AddKernel(loss, s.round, s.held_out);
     }
   }
 
   void AddOptimizerAndMessages() {
     for (const Size& s : kParameters) {
-      Add({.primitive = Primitive::kOptimizer,
-           .work = OptimizerStep{s.count},
-           .units = static_cast<double>(s.count),
-           .what = fmt::format("optimizer {} parameters", s.count),
-           .held_out = s.held_out,
-           .round = s.round});
+      Add(PlanOptimizer(s.count, s.round, s.held_out));
     }
-    for (const Size& s : kMessages) {
-      Add({.primitive = Primitive::kHandOver,
-           .work = EmptyOp{},
-           .units = static_cast<double>(s.count),
-           .what = fmt::format("hand-over {} bytes", s.count),
-           .held_out = s.held_out,
-           .round = s.round});
-    }
+    for (const Size& s : kMessages) Add(PlanHandOver(s.count, s.round, s.held_out));
   }
 
   std::vector<PlannedWork> Take() {
@@ -209,16 +199,8 @@ class Planner {
   }
 
  private:
-  void AddKernel(Primitive primitive, const Kernel& kernel, int round, bool held_out) {
-    const int64_t rows = RowsOf(kernel);
-    const double flops = Flops(kernel);
-    Add({.primitive = primitive,
-         .work = kernel,
-         .units = flops > 0 ? flops : static_cast<double>(BytesMoved(kernel) / rows),
-         .rows = rows,
-         .what = ToString(kernel),
-         .held_out = held_out,
-         .round = round});
+  void AddKernel(const Kernel& kernel, int round, bool held_out) {
+    Add(PlanKernel(kernel, round, held_out));
   }
 
   void Add(PlannedWork work) {
@@ -231,7 +213,57 @@ class Planner {
   std::vector<PlannedWork> plan_;
 };
 
+struct PrimitiveOf {
+  Primitive operator()(const Gemm& g) const { return static_cast<Primitive>(g.use); }
+  Primitive operator()(const Attention& a) const {
+    return a.backward ? Primitive::kAttentionBackward : Primitive::kAttentionForward;
+  }
+  Primitive operator()(const Norm& n) const {
+    SPIRITLEVEL_CHECK(n.part != Norm::Part::kBackward, "the halves of a norm are planned");
+    if (n.part == Norm::Part::kForward) return Primitive::kNormForward;
+    return n.part == Norm::Part::kInputGrad ? Primitive::kNormInputGrad
+                                            : Primitive::kNormWeightGrad;
+  }
+  Primitive operator()(const Elementwise&) const { return Primitive::kElementwise; }
+  Primitive operator()(const Embedding& e) const {
+    return e.backward ? Primitive::kEmbeddingBackward : Primitive::kEmbeddingForward;
+  }
+  Primitive operator()(const Loss& l) const {
+    return l.backward ? Primitive::kLossBackward : Primitive::kLossForward;
+  }
+};
+
 }  // namespace
+
+PlannedWork PlanKernel(const Kernel& kernel, int round, bool held_out) {
+  const int64_t rows = RowsOf(kernel);
+  const double flops = Flops(kernel);
+  return {.primitive = std::visit(PrimitiveOf(), kernel),
+          .work = kernel,
+          .units = flops > 0 ? flops : static_cast<double>(BytesMoved(kernel) / rows),
+          .rows = rows,
+          .what = ToString(kernel),
+          .held_out = held_out,
+          .round = round};
+}
+
+PlannedWork PlanOptimizer(int64_t parameters, int round, bool held_out) {
+  return {.primitive = Primitive::kOptimizer,
+          .work = OptimizerStep{parameters},
+          .units = static_cast<double>(parameters),
+          .what = fmt::format("optimizer {} parameters", parameters),
+          .held_out = held_out,
+          .round = round};
+}
+
+PlannedWork PlanHandOver(Bytes bytes, int round, bool held_out) {
+  return {.primitive = Primitive::kHandOver,
+          .work = EmptyOp{},
+          .units = static_cast<double>(bytes),
+          .what = fmt::format("hand-over {} bytes", bytes),
+          .held_out = held_out,
+          .round = round};
+}
 
 std::vector<PlannedWork> MakePlan(bool quick, Bytes element) {
   Planner planner(quick, element);

@@ -22,6 +22,11 @@ struct PlannedWork {
   int round = 0;
 };
 
+// Of a kernel whose time its primitive's fit tells. A norm's backward as a whole is none.
+PlannedWork PlanKernel(const Kernel& kernel, int round, bool held_out);
+PlannedWork PlanOptimizer(int64_t parameters, int round, bool held_out);
+PlannedWork PlanHandOver(Bytes bytes, int round, bool held_out);
+
 // By rounds, then small before large, so that it can be cut off anywhere. `element` is the size of
 // what the device computes with.
 std::vector<PlannedWork> MakePlan(bool quick, Bytes element);

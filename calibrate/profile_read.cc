@@ -11,7 +11,9 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/utf8.h"
+#include "calibrate/profile_fields.h"
 #include "calibrate/profile_file.h"
+#include "calibrate/profile_gpu.h"
 #include "calibrate/profile_source.h"
 #include "proto/profile.pb.h"
 
@@ -22,13 +24,10 @@ namespace pb = profile_proto;
 
 // A full calibration is some 200 kB; what is much larger takes long to find fault with.
 constexpr size_t kMaxFileBytes = size_t{2} << 20;
-constexpr const char* kMeasure = "write a new one: spiritlevel calibrate -o FILE";
-// Neither a kernel nor a rate of ours is above this; sums of them stay far from overflow.
-constexpr double kMost = 1e15;
 
-class Reader {
+class Reader : private ProfileFields {
  public:
-  explicit Reader(const ProfileSource& source) : source_(source) {}
+  explicit Reader(const ProfileSource& source) : ProfileFields(source) {}
 
   Calibration Read(const pb::Profile& in) {
     Calibration c;
@@ -50,31 +49,12 @@ class Reader {
     c.profile.slowdown_all_cores = ReadFactors(in);
     ReadSlowdowns(in, &c);
     ReadPrimitives(in, &c);
+    if (in.has_gpu()) ReadGpu(source_, in.gpu(), &c);
     return c;
   }
 
  private:
-  static std::string Way(std::string_view parent, std::string_view field) {
-    return parent.empty() ? std::string(field) : fmt::format("{}.{}", parent, field);
-  }
-
-  // The way to the field is written only for a complaint.
-  double Number(std::string_view parent, std::string_view field, double value) const {
-    if (std::isfinite(value) && value >= 0 && value <= kMost) return value;
-    source_.Refuse(Way(parent, field), fmt::format("{} is no number from 0 to 1e15", value),
-                   kMeasure);
-  }
-
-  // Of things; below zero there are none.
-  int Count(std::string_view parent, std::string_view field, int value) const {
-    if (value >= 0) return value;
-    source_.Refuse(Way(parent, field), fmt::format("{} is negative", value), kMeasure);
-  }
-
-  double Required(std::string_view parent, std::string_view field, bool there, double value) const {
-    if (!there) source_.Refuse(Way(parent, field), "is missing", kMeasure);
-    return Number(parent, field, value);
-  }
+  using ProfileFields::Read;
 
   DType Type(const pb::Profile& in) const {
     if (!in.has_dtype()) source_.Refuse("dtype", "is missing", "add it, for example \"float32\"");
@@ -85,12 +65,12 @@ class Reader {
     }
   }
 
-  Machine Read(const pb::Machine& in) const {
-    Machine machine{.cpu = in.cpu(),
-                    .cores = Count("machine", "cores", in.cores()),
-                    .usable_cores = Count("machine", "usable_cores", in.usable_cores()),
-                    .caches = {},
-                    .governor = in.governor()};
+  MeasuredMachine Read(const pb::Machine& in) const {
+    MeasuredMachine machine{.cpu = in.cpu(),
+                            .cores = Count("machine", "cores", in.cores()),
+                            .usable_cores = Count("machine", "usable_cores", in.usable_cores()),
+                            .caches = {},
+                            .governor = in.governor()};
     for (int i = 0; i < in.cache_size(); ++i) {
       const pb::Cache& cache = in.cache(i);
       const std::string way = fmt::format("machine.cache[{}]", i);
@@ -113,28 +93,16 @@ class Reader {
     validity.samples = Count("validity", "samples", in.samples());
     validity.disturbed = Count("validity", "disturbed", in.disturbed());
     validity.revisit_p90 = Number("validity", "revisit_p90", in.revisit_p90());
+    for (int i = 0; i < in.sensors_size(); ++i) {
+      const pb::Sensors& one = in.sensors(i);
+      const std::string way = fmt::format("validity.sensors[{}]", i);
+      validity.sensors.push_back(
+          {.clock_mhz = Count(way, "clock_mhz", one.clock_mhz()),
+           .memory_clock_mhz = Count(way, "memory_clock_mhz", one.memory_clock_mhz()),
+           .temperature = one.temperature(),
+           .throttled = one.throttled()});
+    }
     return validity;
-  }
-
-  Samples Read(const std::string& way, const pb::Samples& in) const {
-    Samples samples;
-    samples.cold_ns = Number(way, "cold_ns", in.cold_ns());
-    samples.repeats = Count(way, "repeats", in.repeats());
-    samples.disturbed = Count(way, "disturbed", in.disturbed());
-    samples.median_ns = Number(way, "median_ns", in.median_ns());
-    samples.quiet_ns = Number(way, "quiet_ns", in.quiet_ns());
-    samples.spread = Number(way, "spread", in.spread());
-    samples.interval = Number(way, "interval", in.interval());
-    samples.steady = in.steady();
-    for (const double ns : in.sample_ns()) samples.ns.push_back(Number(way, "sample_ns", ns));
-    return samples;
-  }
-
-  Errors Read(const std::string& way, const pb::Errors& in) const {
-    return {.count = Count(way, "count", in.count()),
-            .p50 = Number(way, "p50", in.p50()),
-            .p90 = Number(way, "p90", in.p90()),
-            .worst = Number(way, "worst", in.worst())};
   }
 
   // One that holds for all kernels, or one for each class of them.
@@ -148,29 +116,12 @@ class Reader {
       source_.Refuse("slowdown_all_cores", "slowdown_by_class is there too",
                      "keep one of the two: the first is one factor for all kernels");
     }
-    const pb::SlowdownByClass& each = in.slowdown_by_class();
-    const auto of = [this](std::string_view field, bool there, double value) {
-      return Factor("slowdown_by_class", field, there, value);
-    };
-    return {of("product", each.has_product(), each.product()),
-            of("attention", each.has_attention(), each.attention()),
-            of("streaming", each.has_streaming(), each.streaming())};
-  }
-
-  double Factor(std::string_view parent, std::string_view field, bool there, double value) const {
-    if (Required(parent, field, there, value) >= 1) return value;
-    source_.Refuse(Way(parent, field), "is below 1",
-                   "kernels do not become faster when all ranks compute; use 1 or more");
+    return ReadByClass("slowdown_by_class", in.slowdown_by_class());
   }
 
   void ReadSlowdowns(const pb::Profile& in, Calibration* c) const {
     for (int i = 0; i < in.slowdown_size(); ++i) {
-      const pb::Slowdown& one = in.slowdown(i);
-      const std::string way = fmt::format("slowdown[{}]", i);
-      c->slowdowns.push_back({.what = one.what(),
-                              .others = Count(way, "others", one.others()),
-                              .alone_ns = Number(way, "alone_ns", one.alone_ns()),
-                              .busy_ns = Number(way, "busy_ns", one.busy_ns())});
+      c->slowdowns.push_back(Read(fmt::format("slowdown[{}]", i), in.slowdown(i)));
     }
   }
 
@@ -248,57 +199,6 @@ class Reader {
   static bool HasPadding(const pb::Curve& in) {
     return in.has_pad_m() || in.has_pad_n() || in.has_pad_k();
   }
-
-  LinearFit ReadLine(const std::string& line, const pb::Line& in) const {
-    return {.base_ns = Required(line, "base_ns", in.has_base_ns(), in.base_ns()),
-            .per_unit_ns = Required(line, "ns_per_unit", in.has_ns_per_unit(), in.ns_per_unit())};
-  }
-
-  GemmPadding ReadPadding(const std::string& curve, const pb::Curve& in) const {
-    return {.m = Number(curve, "pad_m", in.pad_m()),
-            .n = Number(curve, "pad_n", in.pad_n()),
-            .k = Number(curve, "pad_k", in.pad_k())};
-  }
-
-  RateCurve ReadCurve(const std::string& curve, const pb::Curve& in) const {
-    if (in.point_size() == 0) source_.Refuse(curve, "has no points", kMeasure);
-    RateCurve read;
-    for (int i = 0; i < in.point_size(); ++i) {
-      const std::string point = fmt::format("{}.point[{}]", curve, i);
-      const double units = Number(point, "units", in.point(i).units());
-      const double rate = Number(point, "ns_per_unit", in.point(i).ns_per_unit());
-      if (rate <= 0) source_.Refuse(point + ".ns_per_unit", "is not above 0", kMeasure);
-      if (units <= (read.points.empty() ? 0 : read.points.back().units)) {
-        source_.Refuse(point + ".units", "does not ascend", "sort the points by their size");
-      }
-      read.points.push_back({.units = units, .ns_per_unit = rate});
-    }
-    return read;
-  }
-
-  Measurement Read(Primitive primitive, const std::string& way, const pb::Measurement& in) const {
-    Measurement m{.what = in.what(),
-                  .units = Number(way, "units", in.units()),
-                  .rows = in.has_rows() ? in.rows() : 1,
-                  .held_out = in.held_out()};
-    if (IsProduct(primitive) && in.has_shape()) {
-      const pb::Shape& shape = in.shape();
-      if (shape.m() < 0 || shape.n() < 0 || shape.k() < 0) {
-        source_.Refuse(way + ".shape", "has a negative side", kMeasure);
-      }
-      m.gemm = Gemm{.m = in.shape().m(),
-                    .n = in.shape().n(),
-                    .k = in.shape().k(),
-                    .use = static_cast<Gemm::Use>(primitive)};
-    }
-    if (m.rows < 1) source_.Refuse(way + ".rows", "is below 1", "leave it out for one row");
-    m.predicted_ns = Number(way, "predicted_ns", in.predicted_ns());
-    m.revisit_ns = Number(way, "revisit_ns", in.revisit_ns());
-    m.samples = Read(way + ".samples", in.samples());
-    return m;
-  }
-
-  const ProfileSource& source_;
 };
 
 }  // namespace

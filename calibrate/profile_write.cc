@@ -1,18 +1,19 @@
 #include <google/protobuf/text_format.h>
 #include <google/protobuf/util/json_util.h>
 
-#include <array>
-
 #include "base/check.h"
 #include "calibrate/profile_file.h"
+#include "calibrate/profile_fill.h"
+#include "calibrate/profile_gpu.h"
 #include "proto/profile.pb.h"
 
 namespace spiritlevel {
 namespace {
 
 namespace pb = profile_proto;
+using spiritlevel::Fill;  // beside those here
 
-void Fill(const Machine& machine, pb::Machine* out) {
+void Fill(const MeasuredMachine& machine, pb::Machine* out) {
   out->set_cpu(machine.cpu);
   out->set_cores(machine.cores);
   out->set_usable_cores(machine.usable_cores);
@@ -42,47 +43,12 @@ void Fill(const Validity& validity, pb::Validity* out) {
   out->set_disturbed(validity.disturbed);
   out->set_revisit_p90(validity.revisit_p90);
   out->set_noisy(validity.noisy());
-}
-
-void Fill(const Samples& samples, pb::Samples* out) {
-  out->set_cold_ns(samples.cold_ns);
-  out->set_repeats(samples.repeats);
-  out->set_disturbed(samples.disturbed);
-  out->set_median_ns(samples.median_ns);
-  out->set_quiet_ns(samples.quiet_ns);
-  out->set_spread(samples.spread);
-  out->set_interval(samples.interval);
-  out->set_steady(samples.steady);
-  for (const double ns : samples.ns) out->add_sample_ns(ns);
-}
-
-void Fill(const Errors& errors, pb::Errors* out) {
-  out->set_count(errors.count);
-  out->set_p50(errors.p50);
-  out->set_p90(errors.p90);
-  out->set_worst(errors.worst);
-}
-
-void Fill(const Measurement& m, pb::Measurement* out) {
-  out->set_what(m.what);
-  out->set_units(m.units);
-  if (m.rows != 1) out->set_rows(m.rows);
-  out->set_held_out(m.held_out);
-  if (m.gemm) {
-    out->mutable_shape()->set_m(m.gemm->m);
-    out->mutable_shape()->set_n(m.gemm->n);
-    out->mutable_shape()->set_k(m.gemm->k);
-  }
-  out->set_predicted_ns(m.predicted_ns);
-  out->set_revisit_ns(m.revisit_ns);
-  Fill(m.samples, out->mutable_samples());
-}
-
-void Fill(const RateCurve& curve, pb::Curve* out) {
-  for (const RateCurve::Point& point : curve.points) {
-    pb::Point* const one = out->add_point();
-    one->set_units(point.units);
-    one->set_ns_per_unit(point.ns_per_unit);
+  for (const SensorReading& reading : validity.sensors) {
+    pb::Sensors* const one = out->add_sensors();
+    one->set_clock_mhz(reading.clock_mhz);
+    one->set_memory_clock_mhz(reading.memory_clock_mhz);
+    one->set_temperature(reading.temperature);
+    one->set_throttled(reading.throttled);
   }
 }
 
@@ -95,14 +61,10 @@ void Fill(const DeviceProfile& profile, const PrimitiveResult& result, pb::Primi
   if (fit.is_curve()) {
     Fill(fit.curve, out->mutable_curve());
   } else {
-    out->mutable_line()->set_base_ns(fit.line.base_ns);
-    out->mutable_line()->set_ns_per_unit(fit.line.per_unit_ns);
+    Fill(fit.line, out->mutable_line());
   }
   if (IsProduct(info.primitive)) {
-    const GemmPadding padding = PaddingOf(profile, info.primitive);
-    out->mutable_curve()->set_pad_m(padding.m);
-    out->mutable_curve()->set_pad_n(padding.n);
-    out->mutable_curve()->set_pad_k(padding.k);
+    Fill(PaddingOf(profile, info.primitive), out->mutable_curve());
   }
   Fill(result.fitted, out->mutable_fitted());
   Fill(result.held_out, out->mutable_held_out());
@@ -110,21 +72,12 @@ void Fill(const DeviceProfile& profile, const PrimitiveResult& result, pb::Primi
 }
 
 void FillLaunch(const Calibration& c, pb::Launch* out) {
-  out->set_contains(
-      "an op without its kernel: the call, its start and end read from the clock, the flag that "
-      "others wait for");
+  out->set_contains(c.gpu ? "the smallest kernel, an event recorded behind it and a wait for that: "
+                            "the device's time, with the host ahead"
+                          : "an op without its kernel: the call, its start and end read from the "
+                            "clock, the flag that others wait for");
   out->set_ns(c.profile.launch_ns);
   Fill(c.launch, out->mutable_samples());
-}
-
-void Fill(const std::array<double, kNumKernelClasses>& slowdown, pb::SlowdownByClass* out) {
-  const auto of = [&slowdown](KernelClass c) { return slowdown[static_cast<size_t>(c)]; };
-  out->set_contains(
-      "how much longer a kernel takes while every other core runs the same; norm, activation, "
-      "embedding, loss and optimizer are streaming");
-  out->set_product(of(KernelClass::kProduct));
-  out->set_attention(of(KernelClass::kAttention));
-  out->set_streaming(of(KernelClass::kStreaming));
 }
 
 pb::Profile ToMessage(const Calibration& c) {
@@ -140,15 +93,16 @@ pb::Profile ToMessage(const Calibration& c) {
   Fill(c.software, out.mutable_software());
   Fill(c.validity, out.mutable_validity());
   FillLaunch(c, out.mutable_launch());
+  out.mutable_slowdown_by_class()->set_contains(
+      c.gpu
+          ? "how much longer a kernel takes while every other part of the device runs the same; 1 "
+            "for a rank that has the whole of it"
+          : "how much longer a kernel takes while every other core runs the same; norm, "
+            "activation, embedding, loss and optimizer are streaming");
   Fill(c.profile.slowdown_all_cores, out.mutable_slowdown_by_class());
-  for (const Slowdown& slowdown : c.slowdowns) {
-    pb::Slowdown* const one = out.add_slowdown();
-    one->set_what(slowdown.what);
-    one->set_others(slowdown.others);
-    one->set_alone_ns(slowdown.alone_ns);
-    one->set_busy_ns(slowdown.busy_ns);
-  }
+  for (const Slowdown& slowdown : c.slowdowns) Fill(slowdown, out.add_slowdown());
   for (const PrimitiveResult& result : c.primitives) Fill(c.profile, result, out.add_primitive());
+  if (c.gpu) FillGpu(c, out.mutable_gpu());
   return out;
 }
 

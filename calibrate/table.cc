@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "calibrate/table_gpu.h"
+
 namespace spiritlevel {
 namespace {
 
@@ -45,9 +47,13 @@ std::string Spread(const PrimitiveResult& result) {
 std::string Slowdowns(const Calibration& c) {
   std::string text;
   for (const Slowdown& slowdown : c.slowdowns) {
+    if (slowdown.others == 0) continue;
     text += fmt::format("  {:<44}{:>+7.1f} %\n", slowdown.what, Percent(slowdown.factor() - 1));
   }
-  return text.empty() ? text : "While all cores are busy with the same kernel:\n" + text;
+  return text.empty() ? text
+                      : std::string(c.gpu ? "While all parts of the device run the same kernel:\n"
+                                          : "While all cores are busy with the same kernel:\n") +
+                            text;
 }
 
 }  // namespace
@@ -69,6 +75,7 @@ std::string CalibrationTable(const Calibration& c) {
                       FormatTime(static_cast<TimeNs>(c.profile.launch_ns + 0.5)),
                       Percent(c.launch.spread));
   text += Slowdowns(c);
+  text += GpuTable(c);
   if (held_out.count > 0) {
     text += fmt::format(
         "{} shapes that no fit has seen are predicted within {:.1f} % (half of them) and {:.1f} % "
@@ -86,7 +93,8 @@ std::string CalibrationWarnings(const Calibration& c) {
   } else if (c.left_out > 0) {
     text += fmt::format("warning: there was no time for {} planned shapes\n", c.left_out);
   }
-  if (c.validity.noisy()) {
+  text += GpuWarnings(c);
+  if (c.validity.unsteady()) {
     text += fmt::format(
         "warning: the machine was noisy: one kernel timed again and again took up to {:.1f} % "
         "longer, and {} of {} samples were interrupted\n"

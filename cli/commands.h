@@ -19,5 +19,6 @@ void AddSearch(CLI::App& app);
 void AddGate(CLI::App& app);
 void AddFrontier(CLI::App& app);
 void AddVerify(CLI::App& app, const std::string& command_line);
+void AddDoctor(CLI::App& app);
 
 }  // namespace spiritlevel

@@ -47,6 +47,25 @@ class Digest {
   uint64_t hash_ = 0xcbf29ce484222325;
 };
 
+// As below, by position.
+void AddGpu(const GpuProfile& profile, Digest* digest) {
+  const auto& [transfers, fp8, fp8_padding, host_launch, slowdown, delay, memory] = profile;
+  for (const TransferFit& transfer : transfers) {
+    digest->Add(static_cast<uint64_t>(transfer.kind));
+    digest->Add(static_cast<uint64_t>(transfer.link));
+    digest->Add(static_cast<uint64_t>(transfer.ranks));
+    digest->Add(transfer.time);
+  }
+  for (const RateCurve& curve : fp8) digest->Add(curve);
+  for (const GemmPadding& padding : fp8_padding) digest->Add(padding);
+  for (const double number : {host_launch, delay}) digest->Add(number);
+  for (const double factor : slowdown) digest->Add(factor);
+  for (const Bytes bytes :
+       {memory.context, memory.products, memory.communicator, memory.rounding}) {
+    digest->Add(static_cast<uint64_t>(bytes));
+  }
+}
+
 }  // namespace
 
 std::string ProfileDigest(const DeviceProfile& profile) {
@@ -54,7 +73,7 @@ std::string ProfileDigest(const DeviceProfile& profile) {
   const auto& [name, dtype, gemm, gemm_padding, attention_forward, attention_backward, norm_forward,
                norm_input_grad, norm_weight_grad, embedding_forward, embedding_backward,
                elementwise, loss_forward, loss_backward, optimizer, launch, latency, per_byte,
-               slowdown] = profile;
+               slowdown, gpu] = profile;
   static_cast<void>(name);
   Digest digest;
   digest.Add(static_cast<uint64_t>(dtype));
@@ -68,6 +87,7 @@ std::string ProfileDigest(const DeviceProfile& profile) {
   digest.Add(optimizer);
   for (const double number : {launch, latency, per_byte}) digest.Add(number);
   for (const double factor : slowdown) digest.Add(factor);
+  if (gpu) AddGpu(*gpu, &digest);
   return digest.ToString();
 }
 

@@ -1,13 +1,16 @@
 // spiritlevel: one binary, a subcommand for each task.
 //
-// Exit status: 0 done; 1 a gate says no; 2 the input is wrong, and the message says where and what
-// would be right; 70 we are wrong, and the message names the invariant.
+// Exit status: 0 done; 1 a gate says no, or a run that was verified is wrong; 130 a verification
+// was interrupted; 2 the input is wrong, and the message says where and what would be right; 70 we
+// are wrong, and the message names the invariant.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <new>
 #include <sstream>
@@ -133,6 +136,7 @@ int Run(int argc, char** argv) {
   spiritlevel::AddGate(app);
   spiritlevel::AddFrontier(app);
   spiritlevel::AddVerify(app, command_line);
+  spiritlevel::AddDoctor(app);
   RefuseUnknownCommand(app, argc, argv);
   try {
     app.parse(argc, argv);
@@ -156,7 +160,9 @@ int Run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+namespace {
+
+int RunAndReport(int argc, char** argv) {
   // A run takes and drops arrays of many megabytes. Given back to the system each time, their pages
   // would have to be cleared again for the next; that took a third of a large run.
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -178,4 +184,17 @@ int main(int argc, char** argv) {
                     e.what()));
     return kInternalError;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int status = RunAndReport(argc, argv);
+  // OpenBLAS ends its threads in the end of the process, and waits for ever for those that it could
+  // not start where memory is limited. All that we write is written by now.
+  std::fflush(nullptr);
+#ifndef SPIRITLEVEL_LEAVES_BY_EXIT  // where leaks are looked for at the end
+  ::_exit(status);
+#endif
+  return status;
 }

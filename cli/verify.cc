@@ -17,6 +17,7 @@
 #include "cli/interrupt.h"
 #include "cli/options.h"
 #include "cli/output.h"
+#include "cli/output_list.h"
 #include "cli/profile.h"
 #include "cli/verify_costs.h"
 #include "cli/verify_run.h"
@@ -28,7 +29,8 @@
 namespace spiritlevel {
 namespace {
 
-constexpr int kNo = 1;  // exit status: it ran, and what it ran was wrong
+constexpr int kNo = 1;             // exit status: it ran, and what it ran was wrong
+constexpr int kInterrupted = 130;  // by ctrl-C: what was not run is not known
 constexpr const char* kAll = "all";
 
 struct VerifyCommand {
@@ -58,6 +60,23 @@ struct VerifyCommand {
     const std::vector<int> cores = CoresFor(loaded.scenario);
     if (!emulate) settings.cores = cores;
     const OnInterrupt on_interrupt;
+    try {
+      Verify(loaded, settings, schedules, cores);
+    } catch (const RunFailed& failed) {
+      Tell("");
+      Warn(Printable(failed.what()) + "\n");
+      throw CLI::RuntimeError(kNo);
+    } catch (const InputError& error) {
+      if (!interrupted) throw;
+      Tell("");
+      Warn(Printable(error.what()) + "\n");
+      throw CLI::RuntimeError(kInterrupted);
+    }
+  }
+
+ private:
+  void Verify(const LoadedScenario& loaded, const VerifySettings& settings,
+              const std::vector<std::string>& schedules, const std::vector<int>& cores) const {
     CostsBook book(loaded.scenario, {.emulated = emulate,
                                      .tail = settings.tail,
                                      .transport = settings.transport,
@@ -75,7 +94,6 @@ struct VerifyCommand {
     Write(verifier, loaded);
   }
 
- private:
   VerifySettings Settings() const {
     VerifySettings settings{.emulated = emulate, .search_seconds = search_seconds};
     if (transport == "processes") {
@@ -155,9 +173,11 @@ struct VerifyCommand {
   std::vector<int> CoresFor(const Scenario& loaded) const {
     const std::vector<int> usable = cpu::UsableCores();
     if (!emulate && loaded.ranks > std::ssize(usable)) {
-      throw InputError(fmt::format("{}: {} ranks, and {} cores to run them on", scenario.file,
-                                   loaded.ranks, usable.size()),
-                       fmt::format("use --emulate, or a scenario with {} ranks", usable.size()));
+      const auto count = usable.size();
+      throw InputError(
+          fmt::format("{}: {} ranks, and {} core{} to run them on", scenario.file, loaded.ranks,
+                      count, count == 1 ? "" : "s"),
+          fmt::format("use --emulate, or a scenario with {} rank{}", count, count == 1 ? "" : "s"));
     }
     std::vector<int> cores;
     for (int rank = 0; rank < loaded.ranks; ++rank) {
@@ -182,14 +202,26 @@ struct VerifyCommand {
 
   void Write(Verifier& verifier, const LoadedScenario& loaded) const {
     const Verification verification = verifier.Take();
-    if (json.value_or("") != "-") Print(VerificationTable(verification, details));
-    if (json) WriteOutput(*json, VerificationJson(verification), loaded.files);
-    if (trace) WriteOutput(*trace, TraceOf(verifier.planned().front()), loaded.files);
-    if (html) WriteOutput(*html, PageOf(verifier, verification, loaded), loaded.files);
+    std::vector<OutputText> outputs;
+    if (json) outputs.push_back({json, VerificationJson(verification)});
+    if (html) outputs.push_back({html, PageOf(verifier, verification, loaded)});
+    if (const auto text = TraceOf(verifier.planned().front())) outputs.push_back({trace, *text});
+    // Before the table: files are kept where standard output cannot be written.
+    WriteOutputs(outputs, loaded.files);
+    if (!TakesStandardOutput({{"--json", json}, {"--html", html}, {"--trace", trace}})) {
+      Print(VerificationTable(verification, details));
+    }
     if (!IsRight(verification)) throw CLI::RuntimeError(kNo);
+    if (verification.interrupted) throw CLI::RuntimeError(kInterrupted);
   }
 
-  std::string TraceOf(const PlannedSchedule& plan) const {
+  std::optional<std::string> TraceOf(const PlannedSchedule& plan) const {
+    if (!trace) return std::nullopt;
+    if (!plan.verdict.ran()) {
+      Warn(fmt::format("{}: no run of {} has ended, so there is no trace\n", *trace,
+                       plan.verdict.schedule));
+      return std::nullopt;
+    }
     return PerfettoTrace(
         *plan.program, plan.measured,
         {.title = fmt::format("{}, {}", plan.verdict.schedule, emulate ? "emulated" : "measured"),

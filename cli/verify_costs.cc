@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/available_memory.h"
 #include "base/check.h"
 #include "cli/verify_model.h"
 #include "kernels/cpu/blas.h"
@@ -179,9 +180,11 @@ const IsolatedTimes& CostsBook::TimesFor(const TrainingTask& task) {
   const std::vector<int64_t> layers = LayersOf(task);
   const auto known = isolated_.find(layers);
   if (known != isolated_.end()) return known->second;
+  TrainingTask timed = task;
+  timed.micro_batches = std::max(timed.micro_batches, kMicroBatchesInFlight);
   const Program placement =
-      PlacementProgram(StagesByRank(task.num_stages(), scenario_.ranks), ModelCosts(task));
-  return isolated_.emplace(layers, TimeInIsolation(placement, ModelWorks(task), Isolated(task)))
+      PlacementProgram(StagesByRank(timed.num_stages(), scenario_.ranks), ModelCosts(timed));
+  return isolated_.emplace(layers, TimeInIsolation(placement, ModelWorks(timed), Isolated(timed)))
       .first->second;
 }
 
@@ -231,14 +234,39 @@ RunOptions CostsBook::Running() const {
   return {.transport = options_.transport, .cores = options_.cores};
 }
 
+// OpenBLAS takes its buffers when it first multiplies, and asks for ever where there is no memory
+// for them; an allocation that fails on a rank's thread ends the program.
+void CostsBook::RequireMemory(const TrainingTask& task) const {
+  constexpr Bytes kBuffersOfBlas = Bytes{192} << 20;  // for each thread
+  constexpr Bytes kProgram = Bytes{64} << 20;
+  Bytes need = kProgram + kBuffersOfBlas * std::ssize(options_.cores);
+  if (!options_.emulated) {
+    for (int stage = 0; stage < task.num_stages(); ++stage) {
+      const cpu::StageSizes sizes = SizesOf(task, stage);
+      need += sizes.parameters + sizes.gradients + sizes.optimizer + sizes.constants +
+              kMicroBatchesInFlight * (sizes.activation + sizes.input + sizes.output);
+    }
+  }
+  const Bytes have = AvailableMemory();
+  if (need <= have) return;
+  throw InputError(
+      fmt::format("the ranks and their kernels would take about {} of memory, and {} "
+                  "is free",
+                  FormatBytes(need), FormatBytes(have)),
+      "use a smaller model, or raise the limit of memory (ulimit -v, the container's)");
+}
+
 // What hangs on the model's widths alone.
 void CostsBook::TimeMachine(const TrainingTask& task) {
-  if (std::exchange(machine_is_timed_, true)) return;
+  if (machine_is_timed_) return;
+  RequireMemory(task);
   best_gemm_ = TimeBestGemm(options_.cores);
   const bool has_profile = scenario_.model && scenario_.model->profile.has_value();
-  if (options_.emulated || (has_profile && !IsPostValidation(options_.tail))) return;
-  runtime_ = TimeRuntime(scenario_.ranks, SizesOf(task, 0).output, Running());
-  hop_latency_ = runtime_.hop;
+  if (!options_.emulated && (!has_profile || IsPostValidation(options_.tail))) {
+    runtime_ = TimeRuntime(scenario_.ranks, SizesOf(task, 0).output, Running());
+    hop_latency_ = runtime_.hop;
+  }
+  machine_is_timed_ = true;
 }
 
 std::string CostsBook::Source() const {

@@ -76,6 +76,7 @@ class CostsBook {
   const TailTimes& TailTimesFor(const TrainingTask& task);
   ModelTimes AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated,
                           bool twins) const;
+  void RequireMemory(const TrainingTask& task) const;
   void TimeMachine(const TrainingTask& task);
   RunOptions Running() const;
 

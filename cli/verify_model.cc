@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -15,6 +17,16 @@ namespace {
 [[noreturn]] void Refuse(const ModelForm& form, const std::string& what,
                          const std::string& way_out) {
   throw InputError(fmt::format("{}: {}", form.place, what), way_out);
+}
+
+// Which activations the kernels have; a config that names none has its class's.
+bool HasActivation(const Architecture& a) {
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), a.activation) != names.end();
+  };
+  if (a.activation.empty()) return true;
+  return a.gated_mlp ? is_one_of({"silu", "swish"})
+                     : is_one_of({"gelu_new", "gelu_fast", "gelu_pytorch_tanh"});
 }
 
 void RefuseWhatHasNoKernels(const ModelForm& form) {
@@ -37,6 +49,10 @@ void RefuseWhatHasNoKernels(const ModelForm& form) {
   refuse_if(
       std::any_of(a.windows.begin(), a.windows.end(), [](int64_t window) { return window != 0; }),
       "attention within a window");
+  refuse_if(!HasActivation(a),
+            fmt::format("{}{}", a.activation, a.gated_mlp ? " in a gated MLP" : ""));
+  refuse_if(a.attention_dropout, "dropout of attention's probabilities");
+  refuse_if(a.embedding_dropout || a.residual_dropout, "dropout as a config has it");
   refuse_if(form.run.stored_attention, "attention that keeps its probabilities");
   refuse_if(form.run.norm_grads_in_w, "gradients of norms in W");
 }

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -66,12 +67,6 @@ class ResidentMeter {
   std::optional<Bytes> before_;
 };
 
-MemoryByCategory CategoriesOf(const cpu::BytesByUse& uses) {
-  MemoryByCategory memory{};
-  std::copy(uses.begin(), uses.end(), memory.begin());
-  return memory;
-}
-
 // Weighted by the time that each pass takes in the schedule.
 double CalibrationSpread(const PlannedSchedule& plan) {
   if (!plan.cut->isolated) return 0;
@@ -100,8 +95,31 @@ Tail SearchedTail(Tail tail) {
   return tail == Tail::kStrictValidation ? Tail::kBarrier : Tail::kNoTail;
 }
 
+bool HasPairs(const Program& program) {
+  for (int rank = 0; rank < program.num_ranks(); ++rank) {
+    for (NodeId id = program.iteration_begin(rank, 0); id < program.iteration_begin(rank, 1);
+         ++id) {
+      if (program.nodes()[id].kind == NodeKind::kPair) return true;
+    }
+  }
+  return false;
+}
+
 // So that the first norm passes it, and no prefix of it does.
 double ThresholdBelow(const TrainingRecord& reference) { return reference.at(0).norm * (1 - 1e-9); }
+
+// Empty where all bits are those of the reference. Ranks that contradict each other are no defect
+// of this program's own: it is what was looked for.
+std::string DifferenceFrom(const TrainingRecord& reference, const TrainingTask& task,
+                           const RunReport& report) {
+  std::optional<TrainingRecord> record;
+  try {
+    record = RecordOf(task, report.results);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return Difference(task, reference, *record);
+}
 
 std::string PlacementName(const Schedule& schedule, const ScheduleInfo* info) {
   if (info != nullptr) return std::string(info->placement);
@@ -204,6 +222,7 @@ void Verifier::Predict(PlannedSchedule& plan) {
   const MostWaiting waiting = MostWaitingOf(*plan.one);
   plan.verdict.waiting_b_predicted = waiting.for_b;
   plan.verdict.waiting_w_predicted = waiting.for_w;
+  plan.verdict.reserves_for_pairs = HasPairs(*plan.one);
   plan.program = std::move(program);
   if (!IsPostValidation(settings_.tail)) return;
   plan.validation = std::make_unique<ValidationRuns>(
@@ -213,20 +232,8 @@ void Verifier::Predict(PlannedSchedule& plan) {
 void Verifier::Run() {
   book_.Freeze();
   const TimeNs begin = Now();
-  const int all = settings_.rounds * static_cast<int>(planned_.size());
   for (int round = 0; round < settings_.rounds && !stopped(); ++round) {
-    for (size_t i = 0; i < planned_.size() && !stopped(); ++i) {
-      PlannedSchedule& plan = planned_[i];
-      if (!plan.schedule || !plan.verdict.reason.empty()) continue;
-      if (settings_.observer) {
-        settings_.observer(round * static_cast<int>(planned_.size()) + static_cast<int>(i), all,
-                           plan.verdict.schedule);
-      }
-      RunOnce(plan);
-      if (plan.validation == nullptr || !plan.verdict.reason.empty()) continue;
-      if (!stopped()) plan.validation->RunBarrier(plan.round_step, &plan.verdict.findings);
-      if (!stopped()) plan.validation->RunRejected(&plan.verdict.findings);
-    }
+    RunRound(round);
     rounds_ = round + 1;
   }
   running_seconds_ = SecondsSince(begin);
@@ -234,14 +241,33 @@ void Verifier::Run() {
   if (!settings_.emulated) CheckGradients();
 }
 
+// A schedule of which a run failed is not run again: it is wrong by then.
+void Verifier::RunRound(int round) {
+  const int count = static_cast<int>(planned_.size());
+  for (int i = 0; i < count && !stopped(); ++i) {
+    PlannedSchedule& plan = planned_[static_cast<size_t>(i)];
+    VerifiedSchedule& verdict = plan.verdict;
+    if (!plan.schedule || !verdict.failures.empty()) continue;
+    if (settings_.observer) {
+      settings_.observer(round * count + i, settings_.rounds * count, verdict.schedule);
+    }
+    RunOnce(plan);
+    if (plan.validation == nullptr) continue;
+    if (!stopped() && verdict.failures.empty()) {
+      plan.validation->RunBarrier(plan.round_step, &verdict);
+    }
+    if (!stopped() && verdict.failures.empty()) plan.validation->RunRejected(&verdict);
+  }
+}
+
 void Verifier::RunOnce(PlannedSchedule& plan) {
   const bool in_this_process = settings_.transport == Transport::kThreads && !settings_.emulated;
   std::optional<ResidentMeter> resident;
   if (in_this_process) resident.emplace();
-  const RunReport report =
-      RunFor(settings_, *plan.program, plan.cut->task ? &*plan.cut->task : nullptr);
+  const RunReport report = RunFor(settings_, plan.verdict.schedule, *plan.program,
+                                  plan.cut->task ? &*plan.cut->task : nullptr);
   if (report.failure) {
-    plan.verdict.reason = fmt::format("the run ended: {}", report.failure->message);
+    plan.verdict.failures.push_back(report.failure->message);
     return;
   }
   if (resident) {
@@ -268,24 +294,29 @@ void Verifier::Keep(PlannedSchedule& plan, const RunReport& report) {
   const std::vector<PassSample> samples =
       PassSamples(program, plan.measured, cold, static_cast<int>(figures.size()));
   plan.samples.insert(plan.samples.end(), samples.begin(), samples.end());
-  verdict.memory.resize(static_cast<size_t>(program.num_ranks()));
-  const std::vector<PeakMemory> peaks = PeaksByRank(program, plan.measured);
-  for (size_t rank = 0; rank < verdict.memory.size(); ++rank) {
-    VerifiedRank& of_rank = verdict.memory[rank];
-    of_rank.peak = {.ledger = peaks[rank].ledger,
-                    .live = std::max(of_rank.peak.live, peaks[rank].live),
-                    .most = peaks[rank].most};
-    if (settings_.emulated || report.results[rank].size() == 0) continue;
-    const MemoryRecord memory = ParseRankRecord(report.results[rank].bytes()).memory;
-    of_rank.measured = CategoriesOf(memory.peak_by_use);
-    verdict.waiting_b_measured = std::max(verdict.waiting_b_measured, memory.most_waiting_for_b);
-    verdict.waiting_w_measured = std::max(verdict.waiting_w_measured, memory.most_waiting_for_w);
-  }
-  if (settings_.emulated) {
-    verdict.waiting_b_measured = verdict.waiting_b_predicted;
-    verdict.waiting_w_measured = verdict.waiting_w_predicted;
-  }
+  verdict.round_steps.push_back(plan.round_step);
+  KeepMemory(plan, report);
   ++verdict.runs;
+}
+
+void Verifier::KeepMemory(PlannedSchedule& plan, const RunReport& report) {
+  VerifiedSchedule& verdict = plan.verdict;
+  const std::vector<PeakMemory> peaks = PeaksByRank(*plan.program, plan.measured);
+  verdict.memory.resize(peaks.size());
+  for (size_t rank = 0; rank < peaks.size(); ++rank) {
+    VerifiedRank now{.peak = peaks[rank]};
+    if (const std::optional<MemoryRecord> memory = MemoryOf(report, rank)) {
+      const auto most = [](std::optional<int>& of, int count) {
+        of = std::max(of.value_or(0), count);
+      };
+      most(verdict.waiting_b_measured, memory->most_waiting_for_b);
+      most(verdict.waiting_w_measured, memory->most_waiting_for_w);
+      now.measured = CategoriesOf(*memory);
+      now.handed_over = memory->most_handed_over;
+    }
+    // What differs in one run stays, whatever the next one has.
+    if (verdict.runs == 0 || verdict.memory[rank].matches()) verdict.memory[rank] = now;
+  }
 }
 
 // What one rank comes to that adds gradients up in a schedule's order. Schedules may share it.
@@ -309,9 +340,10 @@ const TrainingRecord& Verifier::ReferenceOf(const PlannedSchedule& plan, bool ro
 // Recorded runs, which are not timed.
 void Verifier::CheckGradients() {
   for (PlannedSchedule& plan : planned_) {
-    if (!plan.verdict.ran() || stopped()) continue;
+    if (!plan.verdict.ran() || !plan.verdict.failures.empty() || stopped()) continue;
     CheckBits(plan);
-    if (plan.verdict.validation && !stopped()) CheckBitsOfARollback(plan);
+    const bool goes_on = plan.verdict.failures.empty() && !stopped();
+    if (plan.verdict.validation && goes_on) CheckBitsOfARollback(plan);
   }
   references_.clear();
 }
@@ -320,13 +352,12 @@ void Verifier::CheckBits(PlannedSchedule& plan) {
   const TrainingTask& task = *plan.cut->task;
   const Program program =
       Lower(*plan.schedule, plan.cut->costs, LoweringFor(settings_, kCheckedSteps));
-  const RunReport report = RunRecorded(settings_, program, task);
+  const RunReport report = RunRecorded(settings_, plan.verdict.schedule, program, task);
   if (report.failure) {
-    plan.verdict.gradients_note = "the recorded run ended: " + report.failure->message;
+    plan.verdict.failures.push_back("the recorded run: " + report.failure->message);
     return;
   }
-  const std::string difference =
-      Difference(task, ReferenceOf(plan, false), RecordOf(task, report.results));
+  const std::string difference = DifferenceFrom(ReferenceOf(plan, false), task, report);
   plan.verdict.gradients_equal = difference.empty();
   plan.verdict.gradients_note = difference.substr(0, difference.find('\n'));
 }
@@ -335,18 +366,22 @@ void Verifier::CheckBitsOfARollback(PlannedSchedule& plan) {
   const bool is_replayed = settings_.tail == Tail::kSpeculativeValidation;
   if (is_replayed && settings_.posting != Posting::kIdeal) return;  // cannot be lowered
   ValidationCost& cost = *plan.verdict.validation;
+  if (!(ReferenceOf(plan, false).at(0).norm > 0)) {
+    cost.rollback_note = "no version is rejected: all gradients are 0";
+    return;
+  }
   TrainingTask task = *plan.cut->task;
   task.clip_norm = ThresholdBelow(ReferenceOf(plan, false));
   LoweringOptions lowering = LoweringFor(settings_, kCheckedSteps);
   if (is_replayed) lowering.rejected = {0};
   const Program program = Lower(*plan.schedule, plan.cut->costs, lowering);
-  const RunReport report = RunRecorded(settings_, program, task);
+  const RunReport report = RunRecorded(settings_, plan.verdict.schedule, program, task);
   if (report.failure) {
-    cost.rollback_note = "the recorded run ended: " + report.failure->message;
+    plan.verdict.failures.push_back("the recorded run with a rejected version: " +
+                                    report.failure->message);
     return;
   }
-  const std::string difference =
-      Difference(task, ReferenceOf(plan, true), RecordOf(task, report.results));
+  const std::string difference = DifferenceFrom(ReferenceOf(plan, true), task, report);
   cost.rollback_equal = difference.empty();
   if (!difference.empty()) cost.rollback_note = difference.substr(0, difference.find('\n'));
 }
@@ -354,7 +389,9 @@ void Verifier::CheckBitsOfARollback(PlannedSchedule& plan) {
 void Verifier::Sum(PlannedSchedule& plan) const {
   VerifiedSchedule& verdict = plan.verdict;
   if (!verdict.ran()) {
-    if (plan.schedule && verdict.reason.empty()) verdict.reason = "not run before the interrupt";
+    if (plan.schedule && verdict.failures.empty()) {
+      verdict.reason = "not run before the interrupt";
+    }
     return;
   }
   verdict.measured = MedianOf(plan.counted);

@@ -71,6 +71,8 @@ class Verifier {
   void RunOnce(PlannedSchedule& plan);
   void Keep(PlannedSchedule& plan, const RunReport& report);
   void CheckGradients();
+  void RunRound(int round);
+  void KeepMemory(PlannedSchedule& plan, const RunReport& report);
   void CheckBits(PlannedSchedule& plan);
   void CheckBitsOfARollback(PlannedSchedule& plan);
   const TrainingRecord& ReferenceOf(const PlannedSchedule& plan, bool rolls_back);

@@ -103,22 +103,23 @@ void ValidationRuns::PredictInPlace(TimeNs predicted_step) {
 }
 
 bool ValidationRuns::Keep(const Program& program, const RunReport& report, std::string_view of,
-                          std::vector<std::string>* findings) {
+                          VerifiedSchedule* verdict) {
   if (report.failure) {
-    note_ = fmt::format("a run {} ended: {}", of, report.failure->message);
+    note_ = fmt::format("a run {} failed", of);
+    verdict->failures.push_back(fmt::format("a run {}: {}", of, report.failure->message));
     return false;
   }
   const Timeline& timeline = report.timelines[0];
-  AddFindings(CheckRun(program, timeline, memory_limit_), fmt::format("measured {}", of), findings);
-  for (const PeakMemory& peak : PeaksByRank(program, timeline)) {
-    memory_matches_ = memory_matches_ && peak.ledger == peak.live;
-  }
+  AddFindings(CheckRun(program, timeline, memory_limit_), fmt::format("measured {}", of),
+              &verdict->findings);
+  memory_matches_ = memory_matches_ && MetersMatch(report, PeaksByRank(program, timeline));
   return true;
 }
 
-void ValidationRuns::RunBarrier(TimeNs normal, std::vector<std::string>* findings) {
-  const RunReport report = RunFor(settings_, *barrier_, cut_.task ? &*cut_.task : nullptr);
-  if (!Keep(*barrier_, report, "with a barrier", findings)) return;
+void ValidationRuns::RunBarrier(TimeNs normal, VerifiedSchedule* verdict) {
+  const RunReport report =
+      RunFor(settings_, verdict->schedule, *barrier_, cut_.task ? &*cut_.task : nullptr);
+  if (!Keep(*barrier_, report, "with a barrier", verdict)) return;
   const std::vector<IterationFigures> figures = FiguresByIteration(*barrier_, report.timelines[0]);
   std::vector<TimeNs> steps;
   for (auto i = static_cast<size_t>(ColdIterations(figures)); i < figures.size(); ++i) {
@@ -128,13 +129,14 @@ void ValidationRuns::RunBarrier(TimeNs normal, std::vector<std::string>* finding
   barrier_steps_.insert(barrier_steps_.end(), steps.begin(), steps.end());
 }
 
-void ValidationRuns::RunRejected(std::vector<std::string>* findings) {
+void ValidationRuns::RunRejected(VerifiedSchedule* verdict) {
   if (rejected_ == nullptr) return;
   const int rejected = rejected_iteration();
   std::vector<GradientFault> faults;
   if (cut_.task) faults.push_back(FaultBehindAll(*cut_.task, rejected));
-  const RunReport report = RunFor(settings_, *rejected_, cut_.task ? &*cut_.task : nullptr, faults);
-  if (!Keep(*rejected_, report, "with a rejected version", findings)) return;
+  const RunReport report =
+      RunFor(settings_, verdict->schedule, *rejected_, cut_.task ? &*cut_.task : nullptr, faults);
+  if (!Keep(*rejected_, report, "with a rejected version", verdict)) return;
   const Timeline& timeline = report.timelines[0];
   const std::vector<IterationFigures> figures = FiguresByIteration(*rejected_, timeline);
   const auto normal = std::span(figures).subspan(1, static_cast<size_t>(rejected) - 1);

@@ -2,8 +2,8 @@
 // one version is rejected, each held against its prediction.
 //
 //   ValidationRuns runs(schedule, cut, settings, limit, predicted_step);
-//   runs.RunBarrier(step, &findings);          // once a round, in turn with the tail's own
-//   runs.RunRejected(&findings);
+//   runs.RunBarrier(step, &verdict);           // once a round, in turn with the tail's own
+//   runs.RunRejected(&verdict);
 //   runs.Sum({.predicted = ..., .measured = ...});
 #pragma once
 
@@ -26,10 +26,10 @@ class ValidationRuns {
   ValidationRuns(const Schedule& schedule, const CutCosts& cut, const VerifySettings& settings,
                  std::optional<Bytes> memory_limit, TimeNs predicted_step);
 
-  // What checkers say against a timeline is added to `findings`. `normal` is the step under the
-  // tail in the same round.
-  void RunBarrier(TimeNs normal, std::vector<std::string>* findings);
-  void RunRejected(std::vector<std::string>* findings);
+  // What checkers say against a timeline, and what ended a run, is added to `verdict`. `normal` is
+  // the step under the tail in the same round.
+  void RunBarrier(TimeNs normal, VerifiedSchedule* verdict);
+  void RunRejected(VerifiedSchedule* verdict);
 
   // Nothing unless the barrier has run. `normal` is the step under the tail itself.
   std::optional<ValidationCost> Sum(const PredictedAndMeasured& normal) const;
@@ -44,7 +44,7 @@ class ValidationRuns {
   // Adds up a cost by stage over the rank's.
   TimeNs OnRank(int rank, const std::vector<TimeNs>& by_stage) const;
   bool Keep(const Program& program, const RunReport& report, std::string_view of,
-            std::vector<std::string>* findings);
+            VerifiedSchedule* verdict);
   // A cold one and normal ones stand before it, and two that it tells on behind it.
   int rejected_iteration() const { return settings_.iterations; }
   int rejected_iterations() const { return settings_.iterations + 3; }

@@ -30,9 +30,9 @@ function(spiritlevel_library name)
   _spiritlevel_flags(spiritlevel_${name})
 endfunction()
 
-# spiritlevel_test(NAME SRCS ... DEPS ...) makes NAME_test, its cases found by CTest.
+# spiritlevel_test(NAME SRCS ... DEPS ... [LABELS ...]) makes NAME_test, its cases found by CTest.
 function(spiritlevel_test name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${name}_test ${ARG_SRCS})
   target_link_libraries(${name}_test PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   _spiritlevel_flags(${name}_test)
@@ -43,7 +43,11 @@ function(spiritlevel_test name)
     target_compile_options(${name}_test PRIVATE -O0)
   endif()
   add_dependencies(spiritlevel_tests ${name}_test)
+  set(properties TIMEOUT 300)
+  if(ARG_LABELS)
+    list(APPEND properties LABELS ${ARG_LABELS})
+  endif()
   # PRE_TEST: a binary that cannot run where it is built (CUDA) can still be built there.
   gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST TEST_PREFIX "${name}."
-                       WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES TIMEOUT 300)
+                       WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} PROPERTIES ${properties})
 endfunction()

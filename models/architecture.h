@@ -27,6 +27,7 @@ struct Architecture {
   bool learned_positions = false;  // a table; else q and k are rotated
   bool tied_embeddings = false;    // the head is the embedding
   bool gated_mlp = true;           // down(act(gate x) * up x); else down(act(up x))
+  std::string activation;          // of the MLP, as the config names it: "silu"; empty: it does not
   bool parallel_residual = false;  // x + attention(norm x) + mlp(norm x)
 
   NormKind norm = NormKind::kRms;

@@ -92,6 +92,26 @@ void CheckFit(const SizeFit& fit, std::string_view what) {
   }
 }
 
+void CheckGpu(const GpuProfile& gpu) {
+  for (const TransferFit& transfer : gpu.transfers) {
+    CheckFit(transfer.time, fmt::format("gpu.{} by {}", Name(transfer.kind), Name(transfer.link)));
+    CheckNumber(transfer.ranks, "gpu.transfers.ranks", 1);
+  }
+  if (!gpu.gemm_fp8.empty() && (gpu.gemm_fp8.size() != size_t{kNumGemmUses} ||
+                                gpu.gemm_fp8_padding.size() != size_t{kNumGemmUses})) {
+    throw InputError("gpu.gemm_fp8: not all three uses of a product are there", "measure again");
+  }
+  for (const RateCurve& curve : gpu.gemm_fp8) CheckCurve(curve, "gpu.gemm_fp8");
+  for (const GemmPadding& padding : gpu.gemm_fp8_padding) {
+    CheckNumber(padding.m + padding.n + padding.k, "gpu.gemm_fp8_padding");
+  }
+  CheckNumber(gpu.host_launch_ns, "gpu.host_launch_ns");
+  CheckNumber(gpu.delay_behind_product_ns, "gpu.delay_behind_product_ns");
+  for (const double factor : gpu.slowdown_beside_transfers) {
+    CheckNumber(factor, "gpu.slowdown_beside_transfers", 1);
+  }
+}
+
 void Slow(double factor, LinearFit* line) {
   line->base_ns *= factor;
   line->per_unit_ns *= factor;
@@ -153,6 +173,28 @@ void CheckProfile(const DeviceProfile& p) {
     CheckNumber(p.slowdown_all_cores[static_cast<size_t>(i)],
                 fmt::format("slowdown_all_cores of {}", Name(static_cast<KernelClass>(i))), 1);
   }
+  if (p.gpu) CheckGpu(*p.gpu);
+}
+
+std::string_view Name(TransferKind kind) {
+  constexpr std::array<std::string_view, kNumTransferKinds> kNames = {
+      "host_to_device", "device_to_host", "device_to_device", "message",
+      "all_reduce",     "reduce_scatter", "all_gather",       "all_to_all"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
+std::string_view Name(LinkClass link) {
+  constexpr std::array<std::string_view, kNumLinkClasses> kNames = {"same_device", "same_node",
+                                                                    "other_node"};
+  return kNames[static_cast<size_t>(link)];
+}
+
+const TransferFit* FindTransfer(const GpuProfile& profile, TransferKind kind, LinkClass link,
+                                int ranks) {
+  for (const TransferFit& fit : profile.transfers) {
+    if (fit.kind == kind && fit.link == link && fit.ranks == ranks) return &fit;
+  }
+  return nullptr;
 }
 
 DeviceProfile WhileAllCoresAreBusy(const DeviceProfile& profile) {
@@ -161,6 +203,9 @@ DeviceProfile WhileAllCoresAreBusy(const DeviceProfile& profile) {
     return profile.slowdown_all_cores[static_cast<size_t>(c)];
   };
   for (RateCurve& curve : busy.gemm) Slow(of(KernelClass::kProduct), &curve);
+  if (busy.gpu) {
+    for (RateCurve& curve : busy.gpu->gemm_fp8) Slow(of(KernelClass::kProduct), &curve);
+  }
   for (SizeFit* const fit : {&busy.attention_forward, &busy.attention_backward}) {
     Slow(of(KernelClass::kAttention), fit);
   }

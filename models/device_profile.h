@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,67 @@ struct GemmPadding {
 
 double PaddedFlops(const Gemm& gemm, const GemmPadding& padding);
 
+// --- What only GPUs have
+
+// What moves bytes: copies of one device, messages and collectives between several.
+enum class TransferKind : uint8_t {
+  kHostToDevice,
+  kDeviceToHost,
+  kDeviceToDevice,  // within its memory
+  kMessage,
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+};
+inline constexpr int kNumTransferKinds = 8;
+std::string_view Name(TransferKind kind);  // "all_reduce"
+
+// Where those who exchange are to each other.
+enum class LinkClass : uint8_t { kSameDevice, kSameNode, kOtherNode };
+inline constexpr int kNumLinkClasses = 3;
+std::string_view Name(LinkClass link);  // "same_node"
+
+// Unit: a byte. Of an all-reduce, of each rank's tensor; of a reduce-scatter and an all-gather, of
+// the whole one; of an all-to-all, of all that a rank sends, to itself too.
+struct TransferFit {
+  TransferKind kind = TransferKind::kMessage;
+  LinkClass link = LinkClass::kSameNode;
+  int ranks = 1;
+  SizeFit time{};
+
+  friend bool operator==(const TransferFit&, const TransferFit&) = default;
+};
+
+// What is taken on a device beside tensors.
+struct GpuMemory {
+  Bytes context = 0;       // before anything was asked for; other processes' share is in it
+  Bytes products = 0;      // the library's own, and the workspace that it is given
+  Bytes communicator = 0;  // of one, once it has sent something; 0: was not measured
+  Bytes rounding = 0;      // an allocation takes a multiple of this
+
+  friend bool operator==(const GpuMemory&, const GpuMemory&) = default;
+};
+
+struct GpuProfile {
+  std::vector<TransferFit> transfers{};  // no two of one kind, link and number of ranks
+  // Products of fp8 operands, by Gemm::Use; empty where the device has none.
+  std::vector<RateCurve> gemm_fp8{};
+  std::vector<GemmPadding> gemm_fp8_padding{};
+  double host_launch_ns = 0;  // that the host takes to post a kernel
+  // By KernelClass, each >= 1: the factor on its kernels while messages pass beside them.
+  std::array<double, kNumKernelClasses> slowdown_beside_transfers = {1, 1, 1};
+  // By how much later a message is done that is posted while products hold the whole chip.
+  double delay_behind_product_ns = 0;
+  GpuMemory memory{};
+
+  friend bool operator==(const GpuProfile&, const GpuProfile&) = default;
+};
+
+// Null if there is none.
+const TransferFit* FindTransfer(const GpuProfile& profile, TransferKind kind, LinkClass link,
+                                int ranks);
+
 struct DeviceProfile {
   std::string name;
   DType dtype = DType::kFloat32;
@@ -96,6 +158,7 @@ struct DeviceProfile {
   double transfer_ns_per_byte = 0;
   // By KernelClass, each >= 1: the factor on its kernels while all ranks compute.
   std::array<double, kNumKernelClasses> slowdown_all_cores = {1, 1, 1};
+  std::optional<GpuProfile> gpu{};  // none of a CPU
 
   friend bool operator==(const DeviceProfile&, const DeviceProfile&) = default;
 };

@@ -273,16 +273,21 @@ const ModelClass& ClassOf(const json& config, HfFields* fields) {
 
 // An activation takes one pass over the data, whichever it is; but one that nobody knows may be
 // more than that.
-void CheckActivation(const HfFields& fields) {
+std::string ReadActivation(const HfFields& fields) {
   constexpr std::array kKnown{
       "silu",       "swish", "gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh",
       "quick_gelu", "relu"};
+  std::string activation;
   for (const char* key : {"hidden_act", "hidden_activation", "activation_function"}) {
     const std::optional<std::string> name = fields.Text(key);
-    if (!name || std::find(kKnown.begin(), kKnown.end(), *name) != kKnown.end()) continue;
-    throw InputError(fmt::format("{}: {} is not understood", key, ShortText(*name)),
-                     fmt::format("there are {}", fmt::join(kKnown, ", ")));
+    if (!name) continue;
+    if (std::find(kKnown.begin(), kKnown.end(), *name) == kKnown.end()) {
+      throw InputError(fmt::format("{}: {} is not understood", key, ShortText(*name)),
+                       fmt::format("there are {}", fmt::join(kKnown, ", ")));
+    }
+    activation = *name;
   }
+  return activation;
 }
 
 void CheckSizes(const Architecture& a) {
@@ -306,8 +311,9 @@ Architecture Read(const json& config) {
   HfFields fields(config);
   const ModelClass& model_class = ClassOf(config, &fields);
   if (!PartsNotUnderstood(config).empty()) throw RefusedClass(model_class.name, config);
-  CheckActivation(fields);
+  std::string activation = ReadActivation(fields);
   Architecture a = model_class.read(&fields);
+  a.activation = std::move(activation);
   a.name = model_class.name;
   CheckSizes(a);
   a.assumptions = fields.TakeAssumptions();

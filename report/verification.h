@@ -6,8 +6,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,13 @@ namespace spiritlevel {
 
 // A spread above this is no measurement.
 inline constexpr double kMostSpread = 0.02;
+// The bar that a prediction is held against: the step's error, and the idle share's. Of emulated
+// passes, whose times are exact, the step alone.
+inline constexpr double kStepBar = 0.05;
+inline constexpr double kEmulatedStepBar = 0.02;
+inline constexpr double kIdleBar = 0.02;
+// How far the process's resident size may lie from the ledger.
+inline constexpr double kResidentBar = 0.1;
 // Schedules whose steps differ by no more than this may stand in either order.
 inline constexpr double kLeastDifference = 0.02;
 
@@ -40,9 +49,12 @@ struct VerifiedPass {
 };
 
 struct VerifiedRank {
-  PeakMemory peak{};
+  PeakMemory peak{};  // of emulated passes `live` is the costs' as well, and is shown nowhere
   // The most of each category between nodes, by the work's own meter; nothing where there is none.
   std::optional<MemoryByCategory> measured{};
+  // The most of results on their way and of contributions to sums, which neither ledger nor meter
+  // count: they are the runtime's by then.
+  std::optional<Bytes> handed_over{};
 
   bool matches() const;  // the meter's peak is the ledger's, and so in each category
 };
@@ -79,8 +91,10 @@ struct ValidationCost {
 
 struct VerifiedSchedule {
   std::string schedule;
-  // Why it was not run, or what ended its runs; empty where all is well.
+  // Why it was not run: refused before, or not reached. Empty where it was.
   std::string reason{};
+  // What ended a run of it: of the timed ones, of the recorded ones, of those of its validation.
+  std::vector<std::string> failures{};
   std::string placement{};
   int stages = 0;
 
@@ -89,7 +103,8 @@ struct VerifiedSchedule {
   std::vector<TimeNs> steps{};  // of these iterations, run by run
   std::vector<TimeNs> cold_steps{};
   int runs = 0;
-  double spread = 0;
+  double spread = 0;                  // of the middle half of the steps
+  std::vector<TimeNs> round_steps{};  // the median of each run
   // Of the passes that it was predicted from, each over its median, weighted by time; 0 where they
   // were not timed here.
   double calibration_spread = 0;
@@ -101,22 +116,36 @@ struct VerifiedSchedule {
   // What the checkers say against a timeline of it, the measured ones included.
   std::vector<std::string> findings{};
 
+  // Measured: as the works counted what they kept; nothing where they kept nothing.
   int waiting_b_predicted = 0;
-  int waiting_b_measured = 0;
+  std::optional<int> waiting_b_measured{};
   int waiting_w_predicted = 0;
-  int waiting_w_measured = 0;
+  std::optional<int> waiting_w_measured{};
   std::vector<VerifiedRank> memory{};  // by rank
+  // It has F&B pairs. A core runs both passes one after the other, so the room that their overlap
+  // takes is set aside as the costs have it: there the meter cannot contradict the ledger.
+  bool reserves_for_pairs = false;
   // Of the process while it ran, above what it had before; nothing where the system does not say.
   std::optional<Bytes> resident_bytes{};
   std::vector<VerifiedPass> passes{};
   std::optional<ValidationCost> validation{};
 
   bool ran() const { return runs > 0; }
-  // Of both, for a prediction from times that did not hold still is none either.
-  bool noisy() const { return ran() && std::max(spread, calibration_spread) > kMostSpread; }
+  // Of all, for a prediction from times that did not hold still is none either.
+  bool noisy() const {
+    return ran() && std::max({spread, round_spread(), calibration_spread}) > kMostSpread;
+  }
+  // (largest - smallest) / median: of the medians of single runs, which shows a run that the middle
+  // half does not; and of all steps, which shows each outlier.
+  double round_spread() const;
+  double range() const;
   double step_error() const;       // (predicted - measured) / measured
   double idle_difference() const;  // predicted - measured, of shares
   bool memory_matches() const;     // on every rank
+  Bytes ledger_bytes() const;      // peaks of all ranks, summed
+  // Resident size over that; nothing where it is not known.
+  std::optional<double> resident_ratio() const;
+  std::optional<bool> resident_within_bar() const;
 };
 
 struct Verification {
@@ -163,7 +192,35 @@ OrderVerdict JudgeOrder(const Verification& verification);
 std::vector<std::string> OrderPredicted(const Verification& verification);
 std::vector<std::string> OrderMeasured(const Verification& verification);
 
-// Gradients that differ, or a finding of a checker: what was run is not what was asked for.
+enum class BarVerdict : uint8_t {
+  kNotRun,
+  kTooNoisy,
+  kWithin,
+  kMissed,
+};
+std::string_view Name(BarVerdict verdict);
+BarVerdict JudgeBar(const VerifiedSchedule& schedule, const Verification& verification);
+// "step within 5 %, idle share within 2 points"
+std::string BarInWords(const Verification& verification);
+
+// Names of schedules by their verdict; of those with a resident size, by that.
+struct BarSummary {
+  std::vector<std::string> within{};
+  std::vector<std::string> missed{};
+  std::vector<std::string> too_noisy{};
+  std::vector<std::string> resident_within{};
+  std::vector<std::string> resident_missed{};
+};
+BarSummary SumUpBars(const Verification& verification);
+
+// What of a schedule is not what was asked for, each in a word or three; nothing where all is
+// right: a run that failed, a finding of a checker, other bits than the reference's or none that
+// could be compared, live bytes that are not the ledger's. Not wrong are a schedule that was
+// refused before any run, what an interrupt left out, and a bar that was missed.
+std::vector<std::string> WrongsOf(const VerifiedSchedule& schedule,
+                                  const Verification& verification);
+
+// None of the schedules has any.
 bool IsRight(const Verification& verification);
 
 // A row for each schedule, predicted and measured side by side, and what is to be said of all of

@@ -16,12 +16,14 @@ Json CategoriesOf(const MemoryByCategory& memory) {
   return json;
 }
 
-Json MemoryOf(const VerifiedSchedule& schedule) {
+// Emulated passes keep nothing that could be metered.
+Json MemoryOf(const VerifiedSchedule& schedule, bool emulated) {
   Json ranks = Json::array();
   for (const VerifiedRank& rank : schedule.memory) {
     ranks.push_back(
         {{"ledger_peak_bytes", rank.peak.ledger},
-         {"live_peak_bytes", rank.peak.live},
+         {"live_peak_bytes", emulated ? Json(nullptr) : Json(rank.peak.live)},
+         {"most_handed_over_bytes", OrNull(rank.handed_over)},
          {"ledger_most_by_category", CategoriesOf(rank.peak.most)},
          {"live_most_by_category", rank.measured ? CategoriesOf(*rank.measured) : Json(nullptr)}});
   }
@@ -42,7 +44,7 @@ Json PassesOf(const VerifiedSchedule& schedule) {
   return passes;
 }
 
-Json ValidationOf(const VerifiedSchedule& schedule) {
+Json ValidationOf(const VerifiedSchedule& schedule, bool emulated) {
   if (!schedule.validation) return nullptr;
   const ValidationCost& cost = *schedule.validation;
   Json json;
@@ -59,8 +61,15 @@ Json ValidationOf(const VerifiedSchedule& schedule) {
   json["normal_path_spread"] = cost.normal_path_spread;
   json["rollback_spread"] = cost.rollback_spread;
   json["noisy"] = cost.noisy() || schedule.noisy();
-  json["memory_equals_ledger"] = cost.memory_matches;
+  json["memory_equals_ledger"] = emulated ? Json(nullptr) : Json(cost.memory_matches);
   return json;
+}
+
+Json WithinBar(const VerifiedSchedule& schedule, const Verification& all) {
+  const BarVerdict verdict = JudgeBar(schedule, all);
+  if (verdict == BarVerdict::kWithin) return true;
+  if (verdict == BarVerdict::kMissed) return false;
+  return nullptr;
 }
 
 // A schedule that was not run has every key too, its measured numbers null.
@@ -80,25 +89,35 @@ Json ScheduleOf(const VerifiedSchedule& schedule, const Verification& all) {
   json["step_error"] = number(schedule.step_error());
   json["gradients_equal"] = OrNull(schedule.gradients_equal);
   pair(json, "idle_share", schedule.predicted.idle_share, schedule.measured.idle_share);
+  json["within_bar"] = WithinBar(schedule, all);
   json["noisy"] = schedule.noisy();
+  json["wrong"] = WrongsOf(schedule, all);
+  json["failures"] = schedule.failures;
   json["spread"] = number(schedule.spread);
+  json["round_spread"] = number(schedule.round_spread());
+  json["range"] = number(schedule.range());
   json["calibration_spread"] = number(schedule.calibration_spread);
   pair(json, "bubble_rate", schedule.predicted.bubble_rate, schedule.measured.bubble_rate);
   pair(json, "exposed_communication", schedule.predicted.exposed_communication,
        schedule.measured.exposed_communication, "_ns");
   pair(json, "tokens_per_second", TokensPerSecond(all.tokens_per_step, schedule.predicted.step),
        TokensPerSecond(all.tokens_per_step, schedule.measured.step));
-  pair(json, "peak_waiting_b", schedule.waiting_b_predicted, schedule.waiting_b_measured);
-  pair(json, "peak_waiting_w", schedule.waiting_w_predicted, schedule.waiting_w_measured);
-  json["memory_equals_ledger"] = number(schedule.memory_matches());
-  json["memory_by_rank"] = MemoryOf(schedule);
+  pair(json, "peak_waiting_b", schedule.waiting_b_predicted, OrNull(schedule.waiting_b_measured));
+  pair(json, "peak_waiting_w", schedule.waiting_w_predicted, OrNull(schedule.waiting_w_measured));
+  json["memory_equals_ledger"] = all.emulated ? Json(nullptr) : number(schedule.memory_matches());
+  json["overlap_room_reserved_by_costs"] = number(schedule.reserves_for_pairs);
+  json["memory_by_rank"] = MemoryOf(schedule, all.emulated);
+  json["ledger_bytes"] = number(schedule.ledger_bytes());
   json["resident_bytes"] = OrNull(schedule.resident_bytes);
+  json["resident_ratio"] = OrNull(schedule.resident_ratio());
+  json["resident_within_bar"] = OrNull(schedule.resident_within_bar());
   json["passes"] = PassesOf(schedule);
-  json["validation"] = ValidationOf(schedule);
+  json["validation"] = ValidationOf(schedule, all.emulated);
   json["placement"] = schedule.placement;
   json["stages"] = schedule.stages;
   json["runs"] = schedule.runs;
   json["steps_ns"] = schedule.steps;
+  json["round_steps_ns"] = schedule.round_steps;
   json["cold_steps_ns"] = schedule.cold_steps;
   json["valid"] = ran && schedule.findings.empty();
   json["findings"] = schedule.findings;
@@ -117,6 +136,19 @@ Json OrderOf(const Verification& verification) {
           {"measured", OrderMeasured(verification)},
           {"pairs_that_differ", verdict.pairs},
           {"pairs_predicted_otherwise", wrong}};
+}
+
+Json BarOf(const Verification& verification) {
+  const BarSummary summary = SumUpBars(verification);
+  const bool emulated = verification.emulated;
+  return {{"step", emulated ? kEmulatedStepBar : kStepBar},
+          {"idle_share", emulated ? Json(nullptr) : Json(kIdleBar)},
+          {"resident", kResidentBar},
+          {"within", summary.within},
+          {"missed", summary.missed},
+          {"too_noisy", summary.too_noisy},
+          {"resident_within", summary.resident_within},
+          {"resident_missed", summary.resident_missed}};
 }
 
 }  // namespace
@@ -146,6 +178,8 @@ std::string VerificationJson(const Verification& all) {
   json["searching_seconds"] = all.searching_seconds;
   json["running_seconds"] = all.running_seconds;
   json["interrupted"] = all.interrupted;
+  json["right"] = IsRight(all);
+  json["bar"] = BarOf(all);
   json["warnings"] = all.warnings;
   json["schedules"] = Json::array();
   for (const VerifiedSchedule& s : all.schedules) json["schedules"].push_back(ScheduleOf(s, all));

@@ -89,7 +89,7 @@ class Page {
     return worst;
   }
 
-  int Count(bool (*is)(const VerifiedSchedule&)) const {
+  int CountOf(bool (*is)(const VerifiedSchedule&)) const {
     const std::vector<const VerifiedSchedule*> ran = Ran();
     return static_cast<int>(
         std::count_if(ran.begin(), ran.end(), [&](const auto* schedule) { return is(*schedule); }));
@@ -103,7 +103,7 @@ class Page {
 
   std::string Verdict() const {
     const int ran = static_cast<int>(Ran().size());
-    const int noisy = Count([](const VerifiedSchedule& s) { return s.noisy(); });
+    const int noisy = CountOf([](const VerifiedSchedule& s) { return s.noisy(); });
     std::string title = all_.emulated ? "Emulated, not computed" : "Prediction and measurement";
     std::string lead =
         all_.emulated
@@ -137,13 +137,33 @@ class Page {
         "pairs that differ by more than 2 %");
     if (!all_.emulated) {
       const int equal =
-          Count([](const VerifiedSchedule& s) { return s.gradients_equal.value_or(false); });
+          CountOf([](const VerifiedSchedule& s) { return s.gradients_equal.value_or(false); });
       out += Figure("gradients equal", fmt::format("{} of {}", equal, ran), "bit by bit");
     }
+    const BarSummary bar = SumUpBars(all_);
+    out +=
+        Figure("within the bar", fmt::format("{} of {}", bar.within.size(), ran), BarInWords(all_));
     out += Figure("too noisy", fmt::format("{} of {}", noisy, ran), "spread above 2 %");
-    return out + "</dl>\n" +
+    const size_t resident = bar.resident_within.size() + bar.resident_missed.size();
+    if (resident > 0) {
+      out += Figure("resident size", fmt::format("{} of {}", bar.resident_within.size(), resident),
+                    fmt::format("within {:.0f} % of the ledger", 100 * kResidentBar));
+    }
+    return out + "</dl>\n" + Wrong() +
            "<noscript><p class=\"warning\">The timelines are drawn by the script of this file, "
            "which is switched off. The numbers below do not need it.</p></noscript>\n</section>\n";
+  }
+
+  std::string Wrong() const {
+    std::vector<std::string> wrong;
+    for (const VerifiedSchedule& s : all_.schedules) {
+      const std::vector<std::string> words = WrongsOf(s, all_);
+      if (words.empty()) continue;
+      wrong.push_back(fmt::format("{}: {}", s.schedule, fmt::join(words, ", ")));
+    }
+    if (wrong.empty()) return "";
+    return fmt::format("<p class=\"warning\">What was run is not what was asked for. {}.</p>\n",
+                       EscapeHtml(fmt::format("{}", fmt::join(wrong, "; "))));
   }
 
   // Filled in by the script.
@@ -194,12 +214,10 @@ class Page {
 
   std::string VerdictOf(const VerifiedSchedule& s) const {
     std::string out;
-    if (!s.findings.empty()) out += Badge("bad", "illegal");
-    if (s.gradients_equal) {
-      out +=
-          *s.gradients_equal ? Badge("good", "gradients equal") : Badge("bad", "gradients differ");
-    }
-    if (s.noisy()) out += Badge("bad", "too noisy");
+    for (const std::string& wrong : WrongsOf(s, all_)) out += Badge("bad", wrong);
+    const BarVerdict bar = JudgeBar(s, all_);
+    out += Badge(bar == BarVerdict::kWithin ? "good" : "bad", Name(bar));
+    if (s.gradients_equal == true) out += Badge("good", "gradients equal");
     if (all_.emulated) out += Badge("", "emulated");
     return out;
   }
@@ -216,20 +234,23 @@ class Page {
     const Scale exposed = Scale::ForTimes(waits);
     const std::string measured = Measured();
     std::string out = Open("results", "The numbers");
-    out += Header({{"step, " + steps.unit(), 3},
-                   {"tokens/s", 2},
-                   {"idle share, %", 3},
-                   {"bubble rate, %", 2},
-                   {"exposed, " + exposed.unit(), 2},
-                   {"spread", 1},
-                   {"", 1}},
-                  {"predicted", measured, "error, %", "predicted", measured, "predicted", measured,
-                   "points", "predicted", measured, "predicted", measured, "%", ""});
+    out += Header(
+        {{"step, " + steps.unit(), 3},
+         {"tokens/s", 2},
+         {"idle share, %", 3},
+         {"bubble rate, %", 2},
+         {"exposed, " + exposed.unit(), 2},
+         {"spread, %", 3},
+         {"", 1}},
+        {"predicted", measured, "error, %", "predicted", measured, "predicted", measured, "points",
+         "predicted", measured, "predicted", measured, "steps", "rounds", "range", ""});
     for (const VerifiedSchedule& s : all_.schedules) {
       out += RowHead(s);
       if (!s.ran()) {
-        out += fmt::format("<td class=\"reason\" colspan=\"14\">not run: {}</td></tr>\n",
-                           EscapeHtml(OneParagraph(s.reason)));
+        const bool failed = !s.failures.empty();
+        out += fmt::format("<td class=\"reason\" colspan=\"16\">{}: {}</td></tr>\n",
+                           failed ? "failed" : "not run",
+                           EscapeHtml(OneParagraph(failed ? s.failures.front() : s.reason)));
         continue;
       }
       const auto time = [&](std::string_view key, TimeNs value, const Scale& scale) {
@@ -251,7 +272,9 @@ class Page {
           share("bubble_rate_measured", s.measured.bubble_rate) +
           time("exposed_communication_predicted_ns", s.predicted.exposed_communication, exposed) +
           time("exposed_communication_measured_ns", s.measured.exposed_communication, exposed) +
-          share("spread", s.spread) + "<td>" + VerdictOf(s) + "</td></tr>\n";
+          share("spread", s.spread) +
+          (s.round_steps.size() < 2 ? "<td>–</td>" : share("round_spread", s.round_spread())) +
+          share("range", s.range()) + "<td>" + VerdictOf(s) + "</td></tr>\n";
     }
     out += Close() + Notes();
     return out +
@@ -264,9 +287,11 @@ class Page {
            "span.</dd>\n"
            "<dt>exposed</dt><dd>What ranks wait for that has been computed and has not "
            "arrived; all ranks, one iteration.</dd>\n"
-           "<dt>spread</dt><dd>Of the middle half of the measured steps, over their median; the "
-           "passes that were timed before any run have one, too. "
-           "Above 2 % a schedule is too noisy, and neither right nor wrong.</dd>\n</dl>\n"
+           "<dt>spread</dt><dd>Of the middle half of the measured steps, and of the medians of "
+           "the rounds, from the smallest to the largest; over the median. The passes that were "
+           "timed before any run have one, too. If one of these is above 2 % a schedule is too "
+           "noisy, and neither within the bar nor beyond. The range is that of all steps, "
+           "outliers included.</dd>\n</dl>\n"
            "</section>\n";
   }
 
@@ -286,7 +311,7 @@ class Page {
     for (const VerifiedSchedule& s : all_.schedules) {
       for (const std::string& finding : s.findings) add(s, finding);
       add(s, s.gradients_note);
-      if (s.ran()) add(s, s.reason);
+      for (const std::string& failure : s.failures) add(s, failure);
     }
     return out.empty() ? "" : "<ul class=\"notes\">\n" + out + "</ul>\n";
   }
@@ -297,36 +322,68 @@ class Page {
       for (const VerifiedRank& rank : s->memory) {
         largest = std::max({largest, rank.peak.ledger, rank.peak.live});
       }
+      largest = std::max(largest, s->resident_bytes.value_or(0));
     }
     const Scale scale = Scale::ForMemory(largest);
-    std::vector<std::string> columns = {"rank", "ledger", all_.emulated ? "emulated" : "live",
-                                        "equal"};
+    std::vector<std::string> columns = {"rank", "ledger", "live", "equal", "handed over"};
     for (int c = 0; c < kNumMemoryCategories; ++c) {
       columns.push_back(std::string(Phrase(static_cast<MemoryCategory>(c))));
     }
-    columns.insert(columns.end(), {"B", "W"});
+    columns.insert(columns.end(), {"B", "W", "resident", "of ledger"});
     std::string out = Open("memory", "Memory");
     out += Header({{"", 1},
-                   {"peak, " + scale.unit(), 3},
+                   {"peak, " + scale.unit(), 4},
                    {"most of each category between ops, " + scale.unit(), kNumMemoryCategories},
-                   {"micro-batches waiting for", 2}},
+                   {"micro-batches waiting for", 2},
+                   {"process", 2}},
                   columns);
     for (const VerifiedSchedule* s : Ran()) {
       for (size_t rank = 0; rank < s->memory.size(); ++rank) {
-        const VerifiedRank& of = s->memory[rank];
-        out += RowHead(*s) + fmt::format("<td>{}</td>", rank);
-        out += Cell("ledger_peak_bytes", of.peak.ledger, scale.Number(of.peak.ledger));
-        out += Cell("live_peak_bytes", of.peak.live, scale.Number(of.peak.live));
-        out += fmt::format("<td class=\"{}\">{}</td>", of.matches() ? "good" : "bad",
-                           of.matches() ? "yes" : "no");
-        for (const Bytes bytes : of.peak.most) {
-          out += fmt::format("<td>{}</td>", scale.Number(bytes));
-        }
-        out += fmt::format("<td>{}</td><td>{}</td></tr>\n", s->waiting_b_measured,
-                           s->waiting_w_measured);
+        out += RowHead(*s) + fmt::format("<td>{}</td>", rank) + Peaks(s->memory[rank], scale);
+        out += Count("peak_waiting_b_measured", s->waiting_b_measured);
+        out += Count("peak_waiting_w_measured", s->waiting_w_measured);
+        out += (rank == 0 ? Resident(*s, scale) : "<td></td><td></td>") + "</tr>\n";
       }
     }
-    return out + Close() + "</section>\n";
+    return out + Close() +
+           "<dl class=\"terms\">\n"
+           "<dt>live</dt><dd>By the meter that hands out the tensors. In an F&amp;B pair a core "
+           "runs one pass after the other, and the room of their overlap is set aside as the costs "
+           "have it: there live bytes cannot contradict the ledger.</dd>\n"
+           "<dt>handed over</dt><dd>Results on their way and contributions to sums, the most at "
+           "one time: in neither ledger nor live bytes.</dd>\n"
+           "<dt>of ledger</dt><dd>The process’s resident size over the ledgers’ peaks of all ranks "
+           "together; the bar is 10 %, and missing it no failure.</dd>\n</dl>\n</section>\n";
+  }
+
+  // Emulated passes keep nothing that could be measured.
+  std::string Peaks(const VerifiedRank& of, const Scale& scale) const {
+    std::string out = Cell("ledger_peak_bytes", of.peak.ledger, scale.Number(of.peak.ledger));
+    if (all_.emulated) {
+      out += "<td>–</td><td>–</td>";
+    } else {
+      out += Cell("live_peak_bytes", of.peak.live, scale.Number(of.peak.live));
+      out += fmt::format("<td class=\"{}\">{}</td>", of.matches() ? "good" : "bad",
+                         of.matches() ? "yes" : "no");
+    }
+    out += of.handed_over
+               ? Cell("most_handed_over_bytes", *of.handed_over, scale.Number(*of.handed_over))
+               : "<td>–</td>";
+    for (const Bytes bytes : of.peak.most) out += fmt::format("<td>{}</td>", scale.Number(bytes));
+    return out;
+  }
+
+  static std::string Count(std::string_view key, const std::optional<int>& count) {
+    return count ? Cell(key, *count, fmt::format("{}", *count)) : "<td>–</td>";
+  }
+
+  static std::string Resident(const VerifiedSchedule& s, const Scale& scale) {
+    const std::optional<double> ratio = s.resident_ratio();
+    if (!ratio) return "<td>–</td><td>–</td>";
+    return Cell("resident_bytes", *s.resident_bytes, scale.Number(*s.resident_bytes)) +
+           Cell("resident_ratio", *ratio,
+                fmt::format("{:.2f}, {}", *ratio,
+                            *s.resident_within_bar() ? "within 10 %" : "beyond 10 %"));
   }
 
   bool HasValidations() const {

@@ -2,7 +2,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "report/grid.h"
 #include "report/text.h"
@@ -18,18 +23,24 @@ std::string TokensPerSecond(int64_t tokens, TimeNs step) {
   return fmt::format("{:.0f}", static_cast<double>(tokens) * 1e9 / static_cast<double>(step));
 }
 
-std::string Verdict(const VerifiedSchedule& schedule) {
-  std::string text;
-  const auto add = [&](bool holds, std::string_view what) {
-    if (!holds) return;
-    if (!text.empty()) text += ", ";
-    text += what;
-  };
-  add(!schedule.findings.empty(), "ILLEGAL");
-  add(schedule.gradients_equal == false, "GRADIENTS DIFFER");
-  add(schedule.gradients_equal == true, "gradients =");
-  add(schedule.noisy(), "too noisy");
+// What is wrong shall not be overlooked.
+std::string Loud(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;
+}
+
+std::string Verdict(const VerifiedSchedule& schedule, const Verification& all) {
+  std::vector<std::string> words;
+  for (const std::string& wrong : WrongsOf(schedule, all)) words.push_back(Loud(wrong));
+  words.emplace_back(Name(JudgeBar(schedule, all)));
+  if (schedule.gradients_equal == true) words.emplace_back("gradients =");
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+// Instead of a row: why there are no numbers.
+std::string WhyNoNumbers(const VerifiedSchedule& schedule) {
+  if (schedule.failures.empty()) return schedule.reason;
+  return "FAILED: " + schedule.failures.front();
 }
 
 // The table's rows are the schedules; a column's cells come from a function of one.
@@ -51,7 +62,7 @@ class Table {
   std::string ToString() {
     for (size_t row = 0; row < all_.schedules.size(); ++row) {
       const VerifiedSchedule& schedule = all_.schedules[row];
-      if (!schedule.ran()) grid_.ReplaceRow(row, schedule.reason);
+      if (!schedule.ran()) grid_.ReplaceRow(row, WhyNoNumbers(schedule));
     }
     return grid_.ToString();
   }
@@ -97,21 +108,87 @@ std::string Times(const Verification& all) {
             [&](const S& s) { return exposed.Number(s.predicted.exposed_communication); });
   table.Add(waits, "meas",
             [&](const S& s) { return exposed.Number(s.measured.exposed_communication); });
-  const bool calibrated =
-      std::any_of(all.schedules.begin(), all.schedules.end(),
-                  [](const VerifiedSchedule& s) { return s.calibration_spread > 0; });
-  if (calibrated) {
-    table.Add("spread, %", "cal", [](const S& s) { return PercentNumber(s.calibration_spread); });
-  }
-  table.Add(calibrated ? "spread, %" : "spread", calibrated ? "runs" : "%",
-            [](const S& s) { return PercentNumber(s.spread); });
-  table.Add("", "verdict", Verdict, /*left=*/true);
+  table.Add(
+      "", "verdict", [&](const S& s) { return Verdict(s, all); }, /*left=*/true);
   return table.ToString();
 }
 
-std::string Both(int predicted, int measured) {
-  return predicted == measured ? fmt::format("{}", measured)
-                               : fmt::format("{} ({})", measured, predicted);
+// The stage that takes longest for it.
+const VerifiedPass* Slowest(const VerifiedSchedule& schedule, Pass pass) {
+  const VerifiedPass* slowest = nullptr;
+  for (const VerifiedPass& each : schedule.passes) {
+    if (each.pass != pass) continue;
+    if (slowest == nullptr || each.p50 > slowest->p50) slowest = &each;
+  }
+  return slowest;
+}
+
+// Of all passes with matrix products, weighted by their time.
+std::string GemmEfficiency(const VerifiedSchedule& schedule) {
+  double time = 0;
+  double used = 0;
+  for (const VerifiedPass& pass : schedule.passes) {
+    if (!pass.gemm_efficiency) continue;
+    const double took = static_cast<double>(pass.p50) * static_cast<double>(pass.samples);
+    time += took;
+    used += took * *pass.gemm_efficiency;
+  }
+  return time == 0 ? "" : PercentNumber(used / time);
+}
+
+bool Any(const Verification& all, const std::function<bool(const VerifiedSchedule&)>& holds) {
+  return std::any_of(all.schedules.begin(), all.schedules.end(), holds);
+}
+
+void AddPassColumns(const Verification& all, const Scale& scale, Table* table) {
+  using S = VerifiedSchedule;
+  for (const Pass pass : {Pass::kF, Pass::kB, Pass::kW, Pass::kBW}) {
+    if (!Any(all, [&](const S& s) { return Slowest(s, pass) != nullptr; })) continue;
+    const std::string group = fmt::format("{}, {}", Name(pass), scale.unit());
+    const auto add = [&](const char* name, TimeNs VerifiedPass::*which) {
+      table->Add(group, name, [&, which](const S& s) {
+        const VerifiedPass* slowest = Slowest(s, pass);
+        return slowest == nullptr ? std::string("-") : scale.Number(slowest->*which);
+      });
+    };
+    add("P50", &VerifiedPass::p50);
+    add("P95", &VerifiedPass::p95);
+  }
+}
+
+// Passes of the slowest stage, and how far steps lie apart.
+std::string SlowestPasses(const Verification& all) {
+  Table table(all);
+  using S = VerifiedSchedule;
+  TimeNs largest = 1;
+  for (const S& s : all.schedules) {
+    for (const VerifiedPass& pass : s.passes) largest = std::max(largest, pass.p95);
+  }
+  table.Add("", "schedule", NameOf, /*left=*/true);
+  AddPassColumns(all, Scale::ForTimes(largest), &table);
+  const auto has_gemm = [](const S& s) { return !GemmEfficiency(s).empty(); };
+  if (Any(all, has_gemm)) table.Add("GEMM", "eff %", GemmEfficiency);
+  const std::string spread = "spread, %";
+  if (Any(all, [](const S& s) { return s.calibration_spread > 0; })) {
+    table.Add(spread, "cal", [](const S& s) { return PercentNumber(s.calibration_spread); });
+  }
+  table.Add(spread, "steps", [](const S& s) { return PercentNumber(s.spread); });
+  table.Add(spread, "rounds", [](const S& s) {
+    return s.round_steps.size() < 2 ? std::string("-") : PercentNumber(s.round_spread());
+  });
+  table.Add(spread, "range", [](const S& s) { return PercentNumber(s.range()); });
+  std::string title = "passes of the slowest stage of each";
+  if (all.micro_batch_size > 0) {
+    title += fmt::format(", a micro-batch being {} x {} tokens", all.micro_batch_size,
+                         all.sequence_length);
+  }
+  return title + "\n" + table.ToString();
+}
+
+std::string Both(int predicted, std::optional<int> measured) {
+  if (!measured) return "-";
+  return predicted == *measured ? fmt::format("{}", *measured)
+                                : fmt::format("{} ({})", *measured, predicted);
 }
 
 // Of the rank whose ledger has most.
@@ -120,6 +197,15 @@ const VerifiedRank* Fullest(const VerifiedSchedule& schedule) {
       schedule.memory.begin(), schedule.memory.end(),
       [](const VerifiedRank& a, const VerifiedRank& b) { return a.peak.ledger < b.peak.ledger; });
   return at == schedule.memory.end() ? nullptr : &*at;
+}
+
+// Of the rank that hands over most.
+std::optional<Bytes> MostHandedOver(const VerifiedSchedule& schedule) {
+  std::optional<Bytes> most;
+  for (const VerifiedRank& rank : schedule.memory) {
+    if (rank.handed_over) most = std::max(most.value_or(0), *rank.handed_over);
+  }
+  return most;
 }
 
 std::string Memory(const Verification& all) {
@@ -142,27 +228,35 @@ std::string Memory(const Verification& all) {
   table.Add(peak, "ledger", [&](const S& s) {
     return Fullest(s) == nullptr ? "" : scale.Number(Fullest(s)->peak.ledger);
   });
-  table.Add(peak, all.emulated ? "emulated" : "live", [&](const S& s) {
+  table.Add(peak, "live", [&](const S& s) -> std::string {
+    if (all.emulated) return "-";
     return Fullest(s) == nullptr ? "" : scale.Number(Fullest(s)->peak.live);
   });
-  table.Add("all ranks", "equal", [](const S& s) { return s.memory_matches() ? "yes" : "NO"; });
+  table.Add("ranks", "equal", [&](const S& s) {
+    if (all.emulated) return "-";
+    return s.memory_matches() ? "yes" : "NO";
+  });
+  if (Any(all, [](const S& s) { return MostHandedOver(s).has_value(); })) {
+    table.Add("handed", "over", [&](const S& s) {
+      return MostHandedOver(s) ? scale.Number(*MostHandedOver(s)) : std::string("-");
+    });
+  }
   for (int c = 0; c < kNumMemoryCategories; ++c) {
     const auto of = [c](const S& s) {
       return Fullest(s) == nullptr ? Bytes{0} : Fullest(s)->peak.most[static_cast<size_t>(c)];
     };
-    const bool any = std::any_of(all.schedules.begin(), all.schedules.end(),
-                                 [&](const S& s) { return of(s) != 0; });
-    if (!any) continue;
+    if (!Any(all, [&](const S& s) { return of(s) != 0; })) continue;
     constexpr std::array<std::string_view, kNumMemoryCategories> kShort = {
         "param", "grad", "optim", "for B", "for W", "comm", "work", "frame"};
     table.Add("most of, " + scale.unit(), std::string(kShort[static_cast<size_t>(c)]),
               [&](const S& s) { return scale.Number(of(s)); });
   }
-  const bool resident = std::any_of(all.schedules.begin(), all.schedules.end(),
-                                    [](const S& s) { return s.resident_bytes.has_value(); });
-  if (resident) {
-    table.Add("process", "resident",
+  if (Any(all, [](const S& s) { return s.resident_bytes.has_value(); })) {
+    table.Add("resident", scale.unit(),
               [&](const S& s) { return s.resident_bytes ? scale.Number(*s.resident_bytes) : ""; });
+    table.Add("resident", "ratio", [](const S& s) {
+      return s.resident_ratio() ? fmt::format("{:.2f}", *s.resident_ratio()) : std::string();
+    });
   }
   return table.ToString();
 }
@@ -304,16 +398,54 @@ std::string OrderLines(const Verification& all) {
   text += Wrap(fmt::format("order measured:  {}", fmt::join(OrderMeasured(all), " < ")), 17);
   text += "\n";
   if (verdict.pairs == 0) return text;
-  if (verdict.wrong.empty()) {
-    return text +
-           fmt::format("The {} pairs that differ by more than 2 % are in order.\n", verdict.pairs);
-  }
-  text += fmt::format("Of {} pairs that differ by more than 2 %, {} are predicted the other way:",
-                      verdict.pairs, verdict.wrong.size());
+  const size_t right = static_cast<size_t>(verdict.pairs) - verdict.wrong.size();
+  text += fmt::format("Pairs that differ by more than 2 %: {} of {} in the order predicted", right,
+                      verdict.pairs);
+  if (verdict.wrong.empty()) return text + ".\n";
+  text += "; but";
   for (const auto& [faster, slower] : verdict.wrong) {
     text += fmt::format("\n  {} is faster than {}", faster, slower);
   }
   return text + "\n";
+}
+
+// The last word: who is within the bar, and who is not.
+std::string BarLines(const Verification& all) {
+  const BarSummary bar = SumUpBars(all);
+  const size_t count = bar.within.size() + bar.missed.size() + bar.too_noisy.size();
+  if (count == 0) return "";
+  const auto also = [](const std::vector<std::string>& names, std::string_view what) {
+    if (names.empty()) return std::string();
+    return fmt::format(", {} {} ({})", names.size(), what, fmt::join(names, ", "));
+  };
+  std::string text =
+      Wrap(fmt::format("Bar ({}): {} of {} within{}{}.", BarInWords(all), bar.within.size(), count,
+                       also(bar.missed, "missed"), also(bar.too_noisy, "too noisy")),
+           2) +
+      "\n";
+  const size_t resident = bar.resident_within.size() + bar.resident_missed.size();
+  if (resident == 0) return text;
+  return text +
+         Wrap(fmt::format("Resident size within {:.0f} % of the ledger of all ranks: {} of "
+                          "{}{}.",
+                          100 * kResidentBar, bar.resident_within.size(), resident,
+                          also(bar.resident_missed, "missed")),
+              2) +
+         "\n";
+}
+
+// A core cannot overlap; so much for what "equal" says of them.
+std::string PairLine(const Verification& all) {
+  std::vector<std::string> names;
+  for (const VerifiedSchedule& s : all.schedules) {
+    if (s.ran() && s.reserves_for_pairs) names.push_back(s.schedule);
+  }
+  if (names.empty() || all.emulated) return "";
+  return Wrap(fmt::format("F&B pairs of {}: a core runs one pass after the other, and the room of "
+                          "their overlap is set aside as the costs have it, so it is not measured.",
+                          fmt::join(names, ", ")),
+              2) +
+         "\n";
 }
 
 std::string Notes(const Verification& all) {
@@ -322,17 +454,22 @@ std::string Notes(const Verification& all) {
     for (const std::string& finding : schedule.findings) {
       text += Wrap(fmt::format("{}: {}", schedule.schedule, finding), 2) + "\n";
     }
-    if (schedule.ran() && !schedule.reason.empty()) {
-      text += Wrap(fmt::format("{}: {}", schedule.schedule, schedule.reason), 2) + "\n";
+    const size_t shown = schedule.ran() ? 0 : 1;  // in place of its row
+    for (size_t i = shown; i < schedule.failures.size(); ++i) {
+      text += Wrap(fmt::format("{}: FAILED: {}", schedule.schedule, schedule.failures[i]), 2);
+      text += "\n";
+    }
+    if (schedule.gradients_equal == false) {
+      text += Wrap(fmt::format("{}: {}", schedule.schedule, schedule.gradients_note), 2) + "\n";
     }
   }
   const bool noisy = std::any_of(all.schedules.begin(), all.schedules.end(),
                                  [](const VerifiedSchedule& s) { return s.noisy(); });
   if (noisy) {
     text +=
-        "Too noisy: the middle half of the measured steps, or of the passes that were timed before,"
-        "\n  spreads over more than 2 %; this is no pass. Let nothing else run, or give more "
-        "--rounds.\n";
+        "Too noisy: the middle half of the measured steps or of the passes timed before, or the "
+        "medians\n  of the rounds, lie more than 2 % apart; this is no pass. Let nothing else run, "
+        "or give more\n  --rounds.\n";
   }
   if (all.interrupted) text += "Interrupted: what was run until then.\n";
   return text;
@@ -341,11 +478,13 @@ std::string Notes(const Verification& all) {
 }  // namespace
 
 std::string VerificationTable(const Verification& verification, bool details) {
-  std::string text = Heading(verification) + Times(verification) + '\n' + Memory(verification);
+  std::string text = Heading(verification) + Times(verification) + '\n' +
+                     SlowestPasses(verification) + '\n' + Memory(verification);
   text += Validations(verification);
   if (details) text += Passes(verification);
   text += '\n';
-  text += OrderLines(verification) + Notes(verification);
+  text += PairLine(verification) + Notes(verification) + OrderLines(verification);
+  text += BarLines(verification);
   text += fmt::format(
       "{} runs of each, {} counted iterations each; calibrating {:.1f} s, searching {:.1f} s, "
       "running {:.1f} s\n",

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/units.h"
 
 namespace spiritlevel {
 
@@ -21,7 +22,10 @@ class Arena {
   Arena(size_t bytes, bool shared) : bytes_(bytes) {
     void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_ANONYMOUS | MAP_NORESERVE | (shared ? MAP_SHARED : MAP_PRIVATE), -1, 0);
-    if (at == MAP_FAILED) throw InputError("no memory for what the ranks share");
+    if (at == MAP_FAILED)
+      throw InputError(
+          "no memory for what the ranks share, " + FormatBytes(static_cast<Bytes>(bytes)),
+          "use ranks that are threads, which share what they have, or raise the limit of memory");
     begin_ = static_cast<std::byte*>(at);
   }
   ~Arena() { ::munmap(begin_, bytes_); }

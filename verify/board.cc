@@ -33,9 +33,14 @@ class Board::Lock {
     is_held_ = true;
     const int holder = std::exchange(board_.common_->holder, index_);
     if (outcome == SharedMutex::Outcome::kLocked) return;
+    SPIRITLEVEL_CHECK(holder != kNone, "whoever may die has told who he is");
     board_.Record(FailureKind::kDied, holder, board_.WhoWaitsFor(holder),
                   board_.ranks_[holder].node,
                   board_.RankInWords(holder) + " died while it handed over messages");
+    board_.common_->failure.is_by_holder = true;
+    for (int index = 0; index < board_.num_indices_; ++index) {
+      if (board_.ranks_[index].phase == Phase::kDied) board_.CorrectHolder(index);
+    }
   }
   void Release() {
     is_held_ = false;
@@ -325,7 +330,7 @@ Payload::Raw Board::Store(Payload payload) {
   const Payload original = Payload::PutTogether(raw);
   std::byte* data = nullptr;
   {
-    Lock lock(*this, kNone);
+    Lock lock(*this, owner_);
     data = common_->heap.Allocate(raw.bytes);
   }
   if (data == nullptr) {
@@ -341,7 +346,7 @@ Payload::Raw Board::Store(Payload payload) {
 
 void Board::FreeShared(void* board, std::byte* data, size_t) {
   auto* self = static_cast<Board*>(board);
-  Lock lock(*self, kNone);
+  Lock lock(*self, self->owner_);
   self->common_->heap.Free(data);
 }
 

@@ -48,12 +48,17 @@ class Board {
   void Leave(int index, Payload result);
   // The first failure is the run's; all later ones are dropped.
   void Fail(int index, FailureKind kind, NodeId node, std::string_view what) noexcept;
+  // This copy of the board is that of a rank's own process.
+  void BelongsTo(int index) { owner_ = index; }
+  // Its process is, and nobody waits for one of its nodes yet. Of no effect behind that.
+  void StoppedInSetup(int index);
 
   const std::atomic<bool>& stopping() const { return common_->stopping; }
 
   // --- For who watches over the run.
-  // A rank's thread or process has ended; `how` in words, as "was killed by signal 9".
-  void Ended(int index, std::string_view how);
+  // A rank's thread or process has ended; `how` in words, as "was killed by signal 9". By us
+  // where it `was_killed`, since the run had failed.
+  void Ended(int index, std::string_view how, bool was_killed = false);
   // Ends the run if a rank has died, or is in one node for too long.
   void Watch();
   bool AllHaveEnded() const { return common_->ended.load() == num_indices_; }
@@ -117,6 +122,8 @@ class Board {
     int index = kNone;
     int peer = kNone;
     NodeId node = kNone;
+    // It follows from who held the board last. Who dies as he takes it has not told so yet.
+    bool is_by_holder = false;
     std::array<char, 4096> message{};
   };
 
@@ -197,6 +204,7 @@ class Board {
   std::string InWords(NodeId node) const;
   std::string RankInWords(int index) const;
   void WatchRank(int index, TimeNs now);
+  void CorrectHolder(int index);
   TimeNs StallLimit() const;
 
   const LanePlan& plan_;
@@ -205,6 +213,7 @@ class Board {
   const RunOptions& options_;
   const TimeNs patience_;
   const bool shared_;
+  int owner_ = kNone;  // of the process
   const int num_ranks_;
   const int num_indices_;
   const size_t num_nodes_;

@@ -189,7 +189,7 @@ void Board::Arrive(int replica, MessageId m, MessageId named) {
   FinishHalf(replica, program_.receive_node(m), message_times_[MessageAt(replica, m)].arrival);
 }
 
-void Board::Ended(int index, std::string_view how) {
+void Board::Ended(int index, std::string_view how, bool was_killed) {
   RankState& rank = ranks_[index];
   SharedMutex::Outcome outcome = common_->mutex.LockWithin(kLockLimit);
   if (!rank.has_ended) {
@@ -198,8 +198,20 @@ void Board::Ended(int index, std::string_view how) {
     if (rank.phase != Phase::kHasLeft) rank.phase = Phase::kDied;
     common_->ended.fetch_add(1);
   }
+  if (rank.phase == Phase::kDied && !was_killed) CorrectHolder(index);
   if (outcome != SharedMutex::Outcome::kTimedOut) common_->mutex.Unlock();
   common_->watcher.Ring();
+}
+
+void Board::CorrectHolder(int index) {
+  FailureRecord& record = common_->failure;
+  if (!record.is_set || !record.is_by_holder) return;
+  record.is_by_holder = false;  // the first that dies is it
+  record.kind = FailureKind::kDied;
+  record.index = index;
+  record.peer = WhoWaitsFor(index);
+  record.node = ranks_[index].node;
+  CopyText(RankInWords(index) + " died while it handed over messages", record.message);
 }
 
 TimeNs Board::StallLimit() const {
@@ -218,13 +230,27 @@ void Board::Watch() {
   if (outcome == SharedMutex::Outcome::kTimedOut) {
     // Who holds it is stopped: nobody else can have what it protects.
     const int holder = common_->holder;
-    return Record(FailureKind::kStalled, holder, WhoWaitsFor(holder), kNone,
-                  holder == kNone ? "a rank stops while it hands over messages"
-                                  : RankInWords(holder) + " stops while it hands over messages");
+    Record(FailureKind::kStalled, holder, WhoWaitsFor(holder), kNone,
+           holder == kNone ? "a rank stops while it hands over messages"
+                           : RankInWords(holder) + " stops while it hands over messages");
+    common_->failure.is_by_holder = true;
+    return;
   }
   const TimeNs now = Now();
   for (int index = 0; index < num_indices_ && !common_->failure.is_set; ++index) {
     WatchRank(index, now);
+  }
+  common_->mutex.Unlock();
+}
+
+void Board::StoppedInSetup(int index) {
+  if (common_->mutex.LockWithin(kLockLimit) == SharedMutex::Outcome::kTimedOut) return;
+  const Phase phase = ranks_[index].phase;
+  if (!common_->failure.is_set && (phase == Phase::kSetup || phase == Phase::kMet)) {
+    const int peer = WhoWaitsFor(index);
+    Record(FailureKind::kStalled, index, peer, kNone,
+           fmt::format("{} is stopped before its first node{}", RankInWords(index),
+                       peer == kNone ? "" : fmt::format("; {} waits for it", RankInWords(peer))));
   }
   common_->mutex.Unlock();
 }

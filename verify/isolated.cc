@@ -19,9 +19,6 @@
 namespace spiritlevel {
 namespace {
 
-// Micro-batches of a stage that are between F and B at the same time, so that what B reads is not
-// still in the cache from F.
-constexpr int kInFlight = 2;
 constexpr int kTimedInARow = 2;
 
 TimeNs Quantile(std::vector<TimeNs> values, double share) {
@@ -170,12 +167,13 @@ class RankTimer {
   }
 
   void RunAll(int stage, bool split, bool counts) {
-    for (int i = 0; i < kInFlight; ++i) Time(stage, i, Pass::kF, InputOf(stage), counts);
-    for (int i = 0; i < kInFlight; ++i) {
+    for (int i = 0; i < kMicroBatchesInFlight; ++i)
+      Time(stage, i, Pass::kF, InputOf(stage), counts);
+    for (int i = 0; i < kMicroBatchesInFlight; ++i) {
       RunBackward(stage, i, split ? Pass::kB : Pass::kBW, counts);
     }
     if (!split) return;
-    for (int i = 0; i < kInFlight; ++i) Time(stage, i, Pass::kW, {}, counts);
+    for (int i = 0; i < kMicroBatchesInFlight; ++i) Time(stage, i, Pass::kW, {}, counts);
   }
 
   void RunBackward(int stage, int micro_batch, Pass pass, bool counts) {
@@ -286,7 +284,8 @@ IsolatedTimes TimeInIsolation(const Program& placement, const WorkFactory& make_
   const auto stages = static_cast<size_t>(placement.num_stages());
   SPIRITLEVEL_CHECK(options.input_bytes.size() == stages && options.output_bytes.size() == stages,
                     "each stage has an input and an output");
-  SPIRITLEVEL_CHECK(placement.num_micro_batches() >= kInFlight, "a few micro-batches in flight");
+  SPIRITLEVEL_CHECK(placement.num_micro_batches() >= kMicroBatchesInFlight,
+                    "a few micro-batches in flight");
   const TimeNs begin = Now();
   Shared shared(placement, make_work, options, TurnsOf(placement.num_ranks(), options.cores));
   std::vector<std::thread> threads;

@@ -55,7 +55,12 @@ struct IsolatedTimes {
   double SpreadOf(int stage, Pass pass) const;
 };
 
-// `placement` says which rank holds which stage: a Program with a barrier and one iteration.
+// Micro-batches of a stage that are between F and B at the same time, so that what B reads is not
+// still in the cache from F.
+inline constexpr int kMicroBatchesInFlight = 2;
+
+// `placement` says which rank holds which stage: a Program with a barrier and one iteration, and
+// has kMicroBatchesInFlight micro-batches at least.
 IsolatedTimes TimeInIsolation(const Program& placement, const WorkFactory& make_work,
                               const IsolatedOptions& options);
 

@@ -48,7 +48,8 @@ TimeNs MedianOf(std::vector<TimeNs> values) {
 }  // namespace
 
 RuntimeTimes TimeRuntime(int ranks, Bytes message, const RunOptions& options) {
-  SPIRITLEVEL_CHECK(ranks >= 1 && message > 0, "ranks that send something");
+  SPIRITLEVEL_CHECK(ranks >= 1 && message >= 0, "a message has a size");
+  message = std::max<Bytes>(message, 1);  // of one rank, which sends none
   const Costs costs = Costs::Uniform(
       ranks, kMicroBatches,
       {.forward = kPass, .input_grad = kPass, .weight_grad = kPass, .fused_backward = kPass},
@@ -60,8 +61,9 @@ RuntimeTimes TimeRuntime(int ranks, Bytes message, const RunOptions& options) {
       program,
       [&](const RankContext& context) { return std::make_shared<HandingOver>(context, message); },
       options);
-  if (report.failure)
-    throw InputError("the runtime could not be timed: " + report.failure->message);
+  if (report.failure) {
+    throw RunFailed("the runtime could not be timed: " + report.failure->message);
+  }
   const Timeline& timeline = report.timelines[0];
   std::vector<TimeNs> launches;
   std::vector<TimeNs> hops;

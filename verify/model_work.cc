@@ -49,7 +49,7 @@ ModelWork::ModelWork(const RankContext& context, std::shared_ptr<const TrainingT
 void ModelWork::BeginRun(const RankContext& context) {
   model_->BeginRun(context);
   iterations_ = context.program.num_iterations();
-  messages_.TakePeak();
+  messages_.BeginRun();
 }
 
 Payload ModelWork::RunOp(OpCall& call) {
@@ -280,6 +280,7 @@ void ModelWork::Abandon() noexcept {
   activations_.clear();
   weight_states_.clear();
   in_parts_.clear();
+  messages_.Abandon();
   tail_->Abandon();
 }
 

@@ -14,7 +14,8 @@ namespace spiritlevel {
 struct MessageDesk::Returns {
   std::mutex mutex;
   Parcel* first = nullptr;
-  bool is_closed = false;  // the rank is gone, and nobody will look
+  bool is_closed = false;  // nobody will look
+  Bytes freed = 0;         // since it was closed
 };
 
 struct MessageDesk::Parcel {
@@ -32,6 +33,7 @@ struct MessageDesk::Parcel {
         parcel->next = std::exchange(returns->first, parcel);
         return;
       }
+      returns->freed += parcel->tensor.bytes();
     }
     delete parcel;
   }
@@ -43,15 +45,24 @@ MessageDesk::MessageDesk(std::shared_ptr<cpu::MemoryMeter> meter)
   peak_ = meter_->live();
 }
 
-MessageDesk::~MessageDesk() {
-  Collect();
-  Parcel* late = nullptr;
+MessageDesk::~MessageDesk() { FreeAtOnce(); }
+
+void MessageDesk::Abandon() noexcept { FreeAtOnce(); }
+
+void MessageDesk::FreeAtOnce() {
   {
     const std::lock_guard lock(returns_->mutex);
     returns_->is_closed = true;
-    late = std::exchange(returns_->first, nullptr);
   }
-  while (late != nullptr) delete std::exchange(late, late->next);
+  Collect();
+}
+
+void MessageDesk::BeginRun() {
+  {
+    const std::lock_guard lock(returns_->mutex);
+    returns_->is_closed = false;
+  }
+  TakePeak();
 }
 
 void MessageDesk::Change(Bytes handed) {
@@ -63,11 +74,12 @@ void MessageDesk::Change(Bytes handed) {
 
 void MessageDesk::Collect() {
   Parcel* parcel = nullptr;
+  Bytes returned = 0;
   {
     const std::lock_guard lock(returns_->mutex);
     parcel = std::exchange(returns_->first, nullptr);
+    returned = std::exchange(returns_->freed, 0);
   }
-  Bytes returned = 0;
   while (parcel != nullptr) {
     returned += parcel->tensor.bytes();
     delete std::exchange(parcel, parcel->next);

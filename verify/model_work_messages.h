@@ -28,6 +28,12 @@ class MessageDesk {
   // Made by this rank: the tensor itself. By another: copied into a new one.
   cpu::Tensor Take(Payload payload, cpu::DType type, int64_t rows, int64_t cols);
 
+  // The run has failed: what is on its way still is freed as soon as it comes back, whether or not
+  // this rank runs ever again.
+  void Abandon() noexcept;
+  // For another run.
+  void BeginRun();
+
   // Most live bytes since the last call, without what was handed over at the time.
   Bytes TakePeak();
   Bytes live() const;
@@ -39,6 +45,7 @@ class MessageDesk {
 
   Payload Wrap(cpu::Tensor tensor);  // that is counted as handed over
   void Collect();                    // what others have given back
+  void FreeAtOnce();                 // what others will give back, too
   void Change(Bytes handed);         // of handed_over_
 
   std::shared_ptr<cpu::MemoryMeter> meter_;

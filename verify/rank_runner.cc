@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "kernels/cpu/cores.h"
 #include "verify/clock.h"
+#include "verify/node_calls.h"
 
 namespace spiritlevel {
 
@@ -182,14 +183,7 @@ void RankRunner::Keep(const Route& route, Payload output) {
 }
 
 void RankRunner::Validate(NodeId id) {
-  const Node& node = program_.nodes()[id];
-  const bool behind_rollback = program_.is_replayed(node.iteration) &&
-                               id + 1 < program_.rank_end(setting_.rank) &&
-                               program_.nodes()[id + 1].kind != NodeKind::kRollback;
-  const ValidationCall call{.node = id,
-                            .iteration = node.iteration,
-                            .judges = node.iteration > 0 && !behind_rollback,
-                            .rejected = program_.is_replayed(node.iteration) && !behind_rollback};
+  const ValidationCall call = ValidationAt(program_, id, setting_.rank);
   const bool accepted = work_->Validate(call);
   if (!call.judges || accepted != call.rejected) return;
   exchange_.Fail(FailureKind::kVerdict, id,
@@ -230,21 +224,7 @@ void RankRunner::SufferFaults(NodeId node) {
 }
 
 SumCall RankRunner::SumOf(NodeId member) const {
-  const LanePlan& plan = setting_.plan;
-  const int32_t collective = plan.collective_of(member);
-  const auto members = static_cast<int>(program_.collectives()[collective].members.size());
-  const bool spans = plan.spans_replicas(collective);
-  SumCall call{.node = member,
-               .kind = plan.kind_of_collective(collective),
-               .iteration = plan.iteration_of(member),
-               .member = plan.member_of(member) + (spans ? setting_.replica * members : 0),
-               .num_members = members * (spans ? setting_.options.replicas : 1)};
-  if (program_.is_reduction(member)) {
-    const Reduction& reduction = program_.reductions()[member - program_.reduction_node(0)];
-    call.stage = reduction.stage;
-    call.bucket = reduction.bucket;
-  }
-  return call;
+  return SumCallOf(setting_.plan, member, setting_.replica, setting_.options.replicas);
 }
 
 Payload RankRunner::Contribute(NodeId member) { return work_->Contribute(SumOf(member)); }

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,6 +82,12 @@ struct RunOptions {
   std::vector<Fault> faults{};
   // Called at once, and once, on a thread of the runtime.
   std::function<void(const Failure&)> on_failure{};
+};
+
+// For callers to whom a run that failed is the end: what a run was to find out is not known.
+class RunFailed : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 struct RunReport {

@@ -21,6 +21,9 @@ namespace {
 
 constexpr int kWatchEveryMs = 10;
 
+// How long a rank may be stopped before the run begins, where no limit is given.
+constexpr TimeNs kStopped = 5'000'000'000;
+
 // How long a rank of a run that has failed may go on with what it is in.
 constexpr TimeNs kGrace = 1'000'000'000;
 
@@ -52,7 +55,27 @@ class Children {
     }
   }
 
+  // A rank's process that somebody has stopped before the run began: nobody waits in a node yet, by
+  // which it would be noticed.
+  void NoteStopped(TimeNs limit) {
+    for (Child& child : children_) {
+      if (!child.is_running) continue;
+      siginfo_t info{};
+      if (::waitid(P_PID, static_cast<id_t>(child.id), &info, WSTOPPED | WCONTINUED | WNOHANG) !=
+              0 ||
+          info.si_pid == 0) {
+        // Nothing has changed.
+      } else {
+        child.stopped_since = info.si_code == CLD_CONTINUED ? 0 : Now();
+      }
+      if (child.stopped_since != 0 && Now() - child.stopped_since > limit) {
+        board_.StoppedInSetup(child.index);
+      }
+    }
+  }
+
   void KillAll() {
+    were_killed_ = true;
     for (const Child& child : children_) {
       if (child.is_running) ::kill(child.id, SIGKILL);
     }
@@ -64,6 +87,7 @@ class Children {
     pid_t id = -1;
     int pipe = -1;
     bool is_running = false;
+    TimeNs stopped_since = 0;  // 0: it is not
   };
 
   void StartOne(int index) {
@@ -89,6 +113,7 @@ class Children {
     for (const Child& other : children_) ::close(other.pipe);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
+    board_.BelongsTo(index);
     const int ranks = setting_.plan.program().num_ranks();
     {
       BoardExchange exchange(board_, index);
@@ -114,7 +139,7 @@ class Children {
     const std::string how = WIFSIGNALED(status)
                                 ? fmt::format("was killed by signal {}", WTERMSIG(status))
                                 : fmt::format("exited with status {}", WEXITSTATUS(status));
-    board_.Ended(child.index, how);
+    board_.Ended(child.index, how, were_killed_);
   }
 
   void End(Child& child) {
@@ -126,6 +151,7 @@ class Children {
   const RunSetting& setting_;
   Board& board_;
   std::vector<Child> children_;
+  bool were_killed_ = false;
 };
 
 }  // namespace
@@ -144,6 +170,7 @@ RunReport RunProcesses(const RunSetting& setting) {
   };
   while (!board.AllHaveEnded()) {
     board.Watch();
+    children.NoteStopped(setting.options.stall_limit.value_or(kStopped));
     note_failure();
     if (failed_at != 0 && Now() - failed_at > kGrace) children.KillAll();
     children.Wait();

@@ -64,7 +64,7 @@ TEST(CpuDevice, ATinyBudgetGivesAWholeProfile) {
 }
 
 TEST(Machine, CacheSizesAreOfThisMachineOrUnknown) {
-  const Machine machine = DescribeMachine();
+  const MeasuredMachine machine = DescribeMachine();
   EXPECT_GE(machine.cores, machine.usable_cores);
   EXPECT_GE(machine.usable_cores, 1);
   for (const Cache& cache : machine.caches) EXPECT_LE(cache.bytes, LargestCache(machine));

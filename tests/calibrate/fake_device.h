@@ -36,7 +36,9 @@ class FakeDevice : public Device {
   explicit FakeDevice(const FakeTruth& truth, unsigned seed = 1) : truth_(truth), random_(seed) {}
 
   std::string_view name() const override { return "fake"; }
-  Machine machine() const override { return {.cpu = "made up", .cores = 2, .usable_cores = 2}; }
+  MeasuredMachine machine() const override {
+    return {.cpu = "made up", .cores = 2, .usable_cores = 2};
+  }
   Software software() const override { return {.blas = "none", .compiler = "none"}; }
   std::unique_ptr<Workload> Prepare(const Work& work) override;
   Timing Time(Workload& workload, int repeats) override;

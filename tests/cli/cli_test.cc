@@ -251,15 +251,6 @@ TEST(Report, APageAndATraceAreWritten) {
   EXPECT_EQ(RunSpiritlevel({"compare", kExample, "--html", folder.Path("none/r.html")}).status, 2);
 }
 
-TEST(Calibrate, SaysThatABackendIsMissing) {
-  const Folder folder;
-  const Outcome outcome =
-      RunSpiritlevel({"calibrate", "--backend", "cuda", "-o", folder.Path("p.json")});
-  EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.err, HasSubstr("cuda"));
-  EXPECT_THAT(folder.Names(), ElementsAre());
-}
-
 TEST(Simulate, WritesTheSameObjectWithOneResult) {
   const Folder folder;
   const Outcome outcome =

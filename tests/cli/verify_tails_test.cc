@@ -132,7 +132,7 @@ TEST_F(VerifyTails, AnEmulatedRollbackIsPlayedAndShown) {
   const json cost = json::parse(Read(file))["schedules"][0]["validation"];
   // Dropped forwards take their time, so that is what there is at least.
   EXPECT_GT(cost["rollback_predicted_ns"], 900'000);
-  EXPECT_EQ(cost["memory_equals_ledger"], true);
+  EXPECT_EQ(cost["memory_equals_ledger"], nullptr);
   EXPECT_EQ(cost["rollback_equal"], nullptr);  // nothing was computed
 }
 

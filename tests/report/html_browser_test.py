@@ -64,7 +64,7 @@ class HtmlPage(unittest.TestCase):
         return page.run("[spiritlevel.timelines.view.from, spiritlevel.timelines.view.to]")
 
     def test_opens_without_a_complaint_wide_and_narrow_light_and_dark(self):
-        for name in ("uneven", "sums", "hostile", "empty"):
+        for name in ("uneven", "sums", "verify", "hostile", "empty"):
             for width, scheme in ((1600, "light"), (800, "dark"), (360, "light")):
                 with self.subTest(name=name, width=width, scheme=scheme):
                     page = self.open(name, width=width, scheme=scheme)
@@ -96,6 +96,58 @@ class HtmlPage(unittest.TestCase):
                 self.assertEqual(value, result[first][second] if second else result[first], key)
                 compared += 1
         self.assertGreater(compared, 80)
+
+    def test_the_numbers_of_a_verification_are_those_of_the_json(self):
+        page = self.open("verify")
+        schedules = json.loads((FOLDER / "verify.json").read_text())["schedules"]
+
+        def cells_of(section):
+            return page.run(
+                f"[...document.querySelectorAll('#{section} tbody tr')].map((row) =>"
+                " [row.dataset.schedule, Object.fromEntries([...row.querySelectorAll('[data-key]')]"
+                ".map((cell) => [cell.dataset.key, JSON.parse(cell.dataset.value)]))])"
+            )
+
+        rows = cells_of("results")
+        self.assertEqual([name for name, _ in rows], [each["schedule"] for each in schedules])
+        compared = 0
+        for (_, cells), schedule in zip(rows, schedules):
+            if schedule["measured_step_ns"] is None:
+                self.assertEqual(cells, {})
+                continue
+            cells["idle_difference"] += schedule["idle_share_measured"]
+            schedule["idle_difference"] = schedule["idle_share_predicted"]
+            for key, value in cells.items():
+                self.assertAlmostEqual(value, schedule[key], msg=key)
+                compared += 1
+        self.assertGreaterEqual(compared, 3 * 15)
+        by_name = {each["schedule"]: each for each in schedules}
+        compared = 0
+        for name, cells in cells_of("memory"):
+            ranks = by_name[name]["memory_by_rank"]
+            for key, value in cells.items():
+                expected = [rank[key] for rank in ranks] if key in ranks[0] else [by_name[name][key]]
+                self.assertIn(value, expected, key)
+                compared += 1
+        self.assertGreaterEqual(compared, 3 * 4 * 5)
+
+    def test_a_verification_draws_prediction_and_measurement_of_what_ran(self):
+        page = self.open("verify")
+        names = page.run("spiritlevel.timelines.panels.map((p) => p.run.info.schedule)")
+        expected = [
+            f"{name}, {which}"
+            for name in ("1f1b", "zb-v", "dualpipe")
+            for which in ("predicted", "measured")
+        ]
+        self.assertEqual([name for name in names if name in expected], expected)
+        self.show(page, "zb-v, measured")
+        self.assertEqual(page.errors, [])
+        said = page.run("document.querySelector('#verdict .warning').textContent")
+        self.assertIn("zb-h2: failed", said)
+        refused = page.run(
+            "document.querySelector('#results tr[data-schedule=\"gpipe\"] .reason').textContent"
+        )
+        self.assertEqual(refused, "not run: does not fit")
 
     def test_what_is_drawn_adds_up_to_the_json(self):
         page = self.open("uneven")

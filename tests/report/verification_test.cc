@@ -14,6 +14,7 @@
 #include "sim/engine.h"
 #include "sim/event.h"
 #include "sim/schedules/catalog.h"
+#include "tests/report/verification_for_test.h"
 
 namespace spiritlevel {
 namespace {
@@ -200,26 +201,8 @@ TEST(ColdIterations, LeaveTwoThatCount) {
   EXPECT_EQ(ColdIterations(Steps({100, 100})), 1);
 }
 
-VerifiedSchedule Ran(std::string name, TimeNs predicted, TimeNs measured, double spread = 0.001) {
-  VerifiedSchedule schedule;
-  schedule.schedule = std::move(name);
-  schedule.runs = 3;
-  schedule.predicted = {.step = predicted, .idle_share = 0.1};
-  schedule.measured = {.step = measured, .idle_share = 0.12};
-  schedule.spread = spread;
-  schedule.gradients_equal = true;
-  return schedule;
-}
-
-Verification Three() {
-  Verification all{.scenario = "three", .ranks = 2, .micro_batches = 4, .transport = "threads"};
-  all.tokens_per_step = 1000;
-  all.schedules = {Ran("1f1b", 1000, 1010), Ran("zb-h1", 900, 905), Ran("zb-v", 905, 890)};
-  return all;
-}
-
 TEST(Verification, OrderIsJudgedWhereStepsDifferByMoreThanTwoPercent) {
-  Verification all = Three();
+  Verification all = ThreeForTest();
   OrderVerdict verdict = JudgeOrder(all);
   EXPECT_EQ(verdict.pairs, 2);  // zb-h1 and zb-v lie 1.7 % apart
   EXPECT_THAT(verdict.wrong, SizeIs(0));
@@ -231,7 +214,7 @@ TEST(Verification, OrderIsJudgedWhereStepsDifferByMoreThanTwoPercent) {
 }
 
 TEST(Verification, WhatIsTooNoisyIsLabelledAndJudgesNoOrder) {
-  Verification all = Three();
+  Verification all = ThreeForTest();
   EXPECT_THAT(VerificationTable(all, false), Not(HasSubstr("too noisy")));
   all.schedules[0].spread = 0.021;
   EXPECT_TRUE(all.schedules[0].noisy());
@@ -245,7 +228,7 @@ TEST(Verification, WhatIsTooNoisyIsLabelledAndJudgesNoOrder) {
 }
 
 TEST(Verification, JsonHasEveryScheduleWithItsNumbers) {
-  Verification all = Three();
+  Verification all = ThreeForTest();
   all.schedules[2].runs = 0;
   all.schedules[2].reason = "needs 3 ranks";
   const json read = json::parse(VerificationJson(all));
@@ -264,7 +247,7 @@ TEST(Verification, JsonHasEveryScheduleWithItsNumbers) {
 }
 
 TEST(Verification, EmulationIsSaidEverywhere) {
-  Verification all = Three();
+  Verification all = ThreeForTest();
   all.emulated = true;
   EXPECT_THAT(VerificationTable(all, false), HasSubstr("EMULATED"));
   const json read = json::parse(VerificationJson(all));
@@ -277,7 +260,7 @@ TEST(Verification, EmulationIsSaidEverywhere) {
 }
 
 TEST(Verification, WhatIsTheUsersCannotBecomeMarkup) {
-  Verification all = Three();
+  Verification all = ThreeForTest();
   all.scenario = "<script>alert(1)</script>";
   all.schedules[0].findings = {"<img src=x>"};
   const std::string page = VerificationPage({.verification = all,
@@ -290,12 +273,12 @@ TEST(Verification, WhatIsTheUsersCannotBecomeMarkup) {
 }
 
 TEST(Verification, DifferingGradientsAndFindingsAreWrong) {
-  Verification all = Three();
+  Verification all = ThreeForTest();
   EXPECT_TRUE(IsRight(all));
   all.schedules[1].gradients_equal = false;
   EXPECT_FALSE(IsRight(all));
   EXPECT_THAT(VerificationTable(all, false), HasSubstr("GRADIENTS DIFFER"));
-  all = Three();
+  all = ThreeForTest();
   all.schedules[1].findings = {"measured: overlap: ..."};
   EXPECT_FALSE(IsRight(all));
   EXPECT_THAT(VerificationTable(all, false), HasSubstr("ILLEGAL"));
@@ -304,7 +287,7 @@ TEST(Verification, DifferingGradientsAndFindingsAreWrong) {
 // What `schedule` of ZB-H2's kind might come to: 60 less a step, and 250 more where one is
 // rejected.
 Verification Validated() {
-  Verification all = Three();
+  Verification all = ThreeForTest();
   all.tail = "post-validation-speculative";
   all.schedules[1].validation =
       ValidationCost{.normal_step = {.predicted = 900'000, .measured = 905'000},
@@ -339,7 +322,7 @@ TEST(Validation, StandsInTableJsonAndPageWithPredictedAndMeasured) {
 }
 
 TEST(Validation, WithoutAnyThereIsNoSection) {
-  const Verification all = Three();
+  const Verification all = ThreeForTest();
   EXPECT_THAT(VerificationTable(all, false), Not(HasSubstr("over a barrier")));
   EXPECT_THAT(
       VerificationPage({.verification = all, .drawings = std::vector<VerificationDrawing>(3)}),

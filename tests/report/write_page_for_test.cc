@@ -4,6 +4,7 @@
 //   large.html                  16 ranks, 256 micro-batches, all schedules
 //   sums.html                   sums of gradients, parts of ops, a rejected version; two iterations
 //   hostile.html                names that try to be markup
+//   verify.html, verify.json    schedules predicted and measured
 //   empty.html                  one rank, and nothing takes any time or memory
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "report/json.h"
 #include "tests/report/page_for_test.h"
 #include "tests/report/sums_for_test.h"
+#include "tests/report/verification_for_test.h"
 
 namespace spiritlevel {
 namespace {
@@ -61,6 +63,17 @@ void Write(const std::filesystem::path& folder, const std::string& name, const P
   WriteFile(folder / (name + ".json"), ToJson(page.comparison));
 }
 
+void WriteVerified(const std::filesystem::path& folder) {
+  const VerifiedForTest verified = DrawnForTest();
+  WriteFile(folder / "verify.html",
+            VerificationPage({.verification = verified.verification,
+                              .drawings = verified.drawings,
+                              .scenario_file = "verify.textproto",
+                              .scenario_text = "ranks: 4\n",
+                              .provenance = {{"costs", "made up for a test"}}}));
+  WriteFile(folder / "verify.json", VerificationJson(verified.verification));
+}
+
 void WriteAll(const std::filesystem::path& folder) {
   Write(folder, "uneven", MakePage(Uneven(), {}, /*iterations=*/2));
   Write(folder, "large", MakePage(Large()));
@@ -71,6 +84,7 @@ void WriteAll(const std::filesystem::path& folder) {
   hostile.comparison.results[1].schedule = name;
   hostile.comparison.results[1].reason = name;
   Write(folder, "hostile", hostile);
+  WriteVerified(folder);
   Write(folder, "empty", MakePage({.ranks = 1, .micro_batches = 1}, {"1f1b", "gpipe"}));
 }
 

@@ -14,6 +14,7 @@
 #include "sim/analysis/deadlock.h"
 #include "tests/sim/random_case.h"
 #include "tests/verify/traced_run.h"
+#include "verify/clock.h"
 
 namespace spiritlevel {
 namespace {
@@ -175,6 +176,35 @@ INSTANTIATE_TEST_SUITE_P(Faults, EveryFault,
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });
+
+// A rank that goes no further would do so for ever. A minute is far more than the default limit,
+// so a machine that is busy has no part in it.
+TEST(DefaultStallLimit, EndsARunThatWouldHangAndNamesRankOpAndPeer) {
+  constexpr TimeNs kMinute = 60'000'000'000;
+  const Schedule schedule = Make("zb-h1", 3, 4);
+  const Costs costs = UniformFor(schedule, kUnit);
+  const Program program = Lower(schedule, costs, {.tail = Tail::kBarrier, .iterations = 2});
+  const NodeId node = program.rank_begin(1) + 3;
+  for (const Transport transport : {Transport::kThreads, Transport::kProcesses}) {
+    const TimeNs begin = Now();
+    const RunReport report =
+        RunProgram(program, Tracing(costs),
+                   {.transport = transport,
+                    .shared_payload_bytes = size_t{1} << 22,
+                    .faults = {{.kind = FaultKind::kStallRank, .node = node}}});
+    EXPECT_LT(Now() - begin, kMinute);
+    ASSERT_TRUE(report.failure);
+    const Failure& failure = *report.failure;
+    EXPECT_EQ(Name(failure.kind), Name(FailureKind::kStalled)) << failure.message;
+    EXPECT_EQ(failure.rank, 1);
+    EXPECT_EQ(failure.node, node);
+    EXPECT_NE(failure.peer, 1);
+    EXPECT_EQ(failure.op, ToString(program.nodes()[static_cast<size_t>(node)].op));
+    EXPECT_THAT(failure.message, HasSubstr("rank 1"));
+    EXPECT_THAT(failure.message, HasSubstr(failure.op));
+    EXPECT_THAT(failure.message, HasSubstr("rank " + std::to_string(failure.peer)));
+  }
+}
 
 // What the graph of waits says before anything runs is what ranks come to.
 TEST(NaiveReceives, DeadlockExactlyWhereTheGraphSaysSo) {

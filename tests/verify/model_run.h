@@ -20,6 +20,7 @@
 #include "verify/model_work.h"
 #include "verify/reference_step.h"
 #include "verify/run.h"
+#include "verify/transaction_tail.h"
 
 namespace spiritlevel {
 
@@ -75,10 +76,22 @@ struct ModelRun {
   TrainingRecord record;
 };
 
+// As a tail has them: a step that may have to be taken back keeps a snapshot.
+inline Costs CostsUnder(Tail tail, const TrainingTask& task, int replica = 0) {
+  return ModelCosts(task, UnitTimes(task.num_stages()),
+                    {.keeps_snapshot = IsPostValidation(tail), .replica = replica});
+}
+
 inline ModelRun RunModel(const TrainingTask& task, const Schedule& schedule,
                          const LoweringOptions& options, const RunOptions& run_options = {}) {
-  ModelRun run{.program = Lower(schedule, UnitCosts(task), options), .report = {}, .record = {}};
-  run.report = RunProgram(run.program, ModelWorks(task, {.record = true}), run_options);
+  ModelRun run{.program = Lower(schedule, CostsUnder(options.tail, task), options),
+               .report = {},
+               .record = {}};
+  ModelWorkOptions works{.record = true};
+  if (IsPostValidation(options.tail)) {
+    works.make_tail = TransactionalTails(task, {}, MakePrefixTable(task));
+  }
+  run.report = RunProgram(run.program, ModelWorks(task, works), run_options);
   EXPECT_FALSE(run.report.failure) << run.report.failure->message;
   if (!run.report.failure) run.record = RecordOf(task, run.report.results);
   return run;
@@ -129,11 +142,11 @@ inline void ExpectModelRunsRight(const TrainingTask& task, const Schedule& sched
   if (run.report.failure) return;
   const TrainingRecord expected =
       ReferenceSteps(task, GradientOrder::Of(schedule),
-                     {.steps = options.iterations, .has_norm = options.tail == Tail::kBarrier});
+                     {.steps = options.iterations, .has_norm = options.tail != Tail::kNoTail});
   EXPECT_EQ(Difference(task, run.record, expected), "");
   for (int replica = 0; replica < task.replicas; ++replica) {
     SCOPED_TRACE("replica " + std::to_string(replica));
-    const Costs costs = ModelCosts(task, UnitTimes(task.num_stages()), {.replica = replica});
+    const Costs costs = CostsUnder(options.tail, task, replica);
     ExpectReplicaIsLegal(Lower(schedule, costs, options), costs,
                          run.report.timelines[static_cast<size_t>(replica)]);
   }

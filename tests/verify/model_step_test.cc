@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/verify/model_run.h"
@@ -17,6 +18,19 @@ struct Case {
   int stages_per_rank = 1;
 };
 
+// What the catalog allows there, in its order, told once more: one that drops out is not tested,
+// and is to be missed.
+std::vector<std::string_view> AllowedBy(const Case& c) {
+  if (c.stages_per_rank > 2) return {"interleaved", "interleaved-zb"};
+  if (c.stages_per_rank == 2) {
+    return {"interleaved", "interleaved-zb", "zb-v", "zb-v-auto", "v-half", "v-min", "dualpipe-v"};
+  }
+  std::vector<std::string_view> names = {"gpipe", "1f1b",  "interleaved", "zb-h1",
+                                         "zb-h2", "zb-1p", "zb-2p",       "interleaved-zb"};
+  if (c.ranks > 1) names.push_back("dualpipe");  // which has ranks in pairs
+  return names;
+}
+
 class EverySchedule : public testing::TestWithParam<Case> {};
 
 // Losses, gradients, norm, clip coefficient, parameters, moments, step, rate and samples; and the
@@ -26,18 +40,18 @@ TEST_P(EverySchedule, HasTheBitsOfTheReferenceAndTheBytesOfTheLedger) {
   const Shape shape{.ranks = c.ranks,
                     .micro_batches = std::max(4, 2 * c.ranks),
                     .stages_per_rank = c.stages_per_rank};
-  int schedules = 0;
+  std::vector<std::string_view> schedules;
   std::set<std::string> seen;  // a form that does not know chunks comes with each number of them
   for (const ScheduleInfo& info : AllSchedules()) {
     const std::optional<Schedule> schedule = ScheduleFor(info, shape);
     if (!schedule || info.stages_per_rank(shape) != c.stages_per_rank) continue;
+    schedules.push_back(info.name);
     if (!seen.insert(schedule->ToString()).second) continue;
-    ++schedules;
     SCOPED_TRACE(std::string(info.name) + " on " + std::to_string(c.ranks) + " ranks");
     ExpectModelRunsRight(TinyTask(*schedule), *schedule,
                          {.tail = Tail::kBarrier, .iterations = c.ranks <= 4 ? 3 : 2});
   }
-  EXPECT_GE(schedules, 1);
+  EXPECT_EQ(schedules, AllowedBy(c));
 }
 
 INSTANTIATE_TEST_SUITE_P(RanksAndStages, EverySchedule,

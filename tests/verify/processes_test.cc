@@ -1,6 +1,7 @@
 // Ranks as processes of this machine: the same results, and one that is killed takes nobody along.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/time.h>
 
 #include <string>
@@ -94,6 +95,28 @@ TEST(Processes, ThatDieAtAnyMomentEndTheRunAndAreNamed) {
     EXPECT_THAT(report.failure->message, HasSubstr("rank " + std::to_string(rank)));
   }
   EXPECT_GT(died, 0);
+}
+
+// While its work is made, as it is ready, or as the run begins: nobody waits in a node yet.
+TEST(Processes, ThatAreStoppedBeforeTheRunBeginsEndIt) {
+  const Schedule schedule = Make("1f1b", 2, 4);
+  const Costs costs = UniformFor(schedule, kUnit);
+  const Program program = Lower(schedule, costs, {});
+  for (const int rank : {0, 1}) {
+    const WorkFactory stops = [&](const RankContext& context) {
+      if (context.rank == rank) ::raise(SIGSTOP);
+      return Tracing(costs)(context);
+    };
+    const RunReport report = RunProgram(program, stops,
+                                        {.transport = Transport::kProcesses,
+                                         .stall_limit = 300'000'000,
+                                         .shared_payload_bytes = kPayloads});
+    ASSERT_TRUE(report.failure);
+    EXPECT_EQ(report.failure->kind, FailureKind::kStalled);
+    EXPECT_EQ(report.failure->rank, rank);
+    EXPECT_EQ(report.failure->peer, 1 - rank);
+    EXPECT_THAT(report.failure->message, testing::HasSubstr("is stopped before its first node"));
+  }
 }
 
 TEST(SharedHeap, GivesOutEachByteOnceAndJoinsWhatComesBack) {

@@ -72,19 +72,21 @@ inline TrainingState StateAfter(const Schedule& schedule, const TrainingTask& ta
   return run.state();
 }
 
-// Sums over ranks and stages.
+inline StageCounts Sum(const StageCounts& a, const StageCounts& b) {
+  return {.eager = a.eager + b.eager,
+          .skipped = a.skipped + b.skipped,
+          .late = a.late + b.late,
+          .undecided = a.undecided + b.undecided,
+          .rolled_back = a.rolled_back + b.rolled_back,
+          .dropped_forwards = a.dropped_forwards + b.dropped_forwards,
+          .overflows = a.overflows + b.overflows};
+}
+
+// Over ranks and stages.
 inline StageCounts Total(const TrainingRun& run) {
   StageCounts total;
   for (const std::vector<StageCounts>& rank : run.counts()) {
-    for (const StageCounts& stage : rank) {
-      total.eager += stage.eager;
-      total.skipped += stage.skipped;
-      total.late += stage.late;
-      total.undecided += stage.undecided;
-      total.rolled_back += stage.rolled_back;
-      total.dropped_forwards += stage.dropped_forwards;
-      total.overflows += stage.overflows;
-    }
+    for (const StageCounts& stage : rank) total = Sum(total, stage);
   }
   return total;
 }

@@ -14,9 +14,14 @@
 #include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "base/check.h"
 #include "kernels/cpu/model/parameters.h"
+#include "kernels/cpu/optimizer.h"
 #include "tests/base/temporary_folder.h"
+#include "tests/sanitized.h"
+#include "tests/verify/observed_run.h"
 #include "tests/verify/training_run_case.h"
 
 namespace spiritlevel {
@@ -104,8 +109,12 @@ Case MakeCase(Trouble trouble, Random& random) {
       c.task.clip_norm = 10;
       break;
     case Trouble::kSomeStageClips:
-    case Trouble::kCheckpointInRollback:
       c.transaction.faults = {HugeGradient(random.Below(task.num_stages()), random)};
+      c.task.clip_norm = 10;
+      break;
+    case Trouble::kCheckpointInRollback:
+      // Behind the first stage, which so steps and is rolled back.
+      c.transaction.faults = {HugeGradient(1 + random.Below(task.num_stages() - 1), random)};
       c.task.clip_norm = 10;
       break;
     default:
@@ -113,10 +122,14 @@ Case MakeCase(Trouble trouble, Random& random) {
   }
   c.options.tail = random.OneIn(3) ? Tail::kStrictValidation : Tail::kSpeculativeValidation;
   c.options.iterations_per_segment = 1 + random.Below(3);
+  // Within a segment of one there is no validation to die before.
+  if (trouble == Trouble::kKilledProvisional)
+    c.options.iterations_per_segment = 2 + random.Below(2);
   c.options.restart_after_rejection = random.OneIn(2);
   // Requests come from the ranks, which must then be threads; processes take longer, and cannot be
   // started beside threads of a sanitizer.
-  if (trouble != Trouble::kCheckpointInRollback && random.OneIn(10)) {
+  const bool is_kill = trouble == Trouble::kKilledProvisional || trouble == Trouble::kKilled;
+  if (trouble != Trouble::kCheckpointInRollback && random.OneIn(is_kill && !kSanitized ? 3 : 10)) {
     c.options.transport = Transport::kProcesses;
   }
   c.options.shared_payload_bytes = size_t{1} << 21;
@@ -128,22 +141,39 @@ NodeId RandomMessage(const Program& program, Random& random) {
   return program.messages()[random.Below(static_cast<int>(program.messages().size()))].from;
 }
 
-// What a rank does right behind one of its optimizer steps.
-NodeId BehindAStep(const Program& program, Random& random) {
-  std::vector<NodeId> places;
-  for (int rank = 0; rank < program.num_ranks(); ++rank) {
-    for (NodeId id = program.rank_begin(rank); id + 1 < program.rank_end(rank); ++id) {
-      if (program.nodes()[id].kind == NodeKind::kOptimizer) places.push_back(id + 1);
-    }
-  }
-  if (places.empty()) return random.Below(program.num_lane_nodes());
-  return places[static_cast<size_t>(random.Below(static_cast<int>(places.size())))];
+// Where a rank stands provisional as it dies, which is looked at in a run of its own: a thread that
+// is killed leaves its work as it was. So are the places, in one without a fault.
+NodeId BehindAStep(const Case& c, const Program& program, Random& random, bool* happened) {
+  const ObservedRun free(program, c.task, c.transaction);
+  EXPECT_FALSE(free.report.failure) << free.report.failure->message;
+  const std::vector<NodeId> places = PlacesBehindAStep(free);
+  SPIRITLEVEL_CHECK(!places.empty(), "segments of several iterations have steps to judge");
+  const NodeId place = places[static_cast<size_t>(random.Below(static_cast<int>(places.size())))];
+  const ObservedRun killed(program, c.task, c.transaction,
+                           {{.kind = FaultKind::kKillRank, .node = place}});
+  EXPECT_TRUE(killed.report.failure);
+  *happened = IsAnyProvisional(killed.works[static_cast<size_t>(program.rank_of(place))]->Now());
+  return place;
 }
 
-std::optional<Fault> FaultFor(Trouble trouble, const Program& program, Random& random) {
-  switch (trouble) {
+// Nothing in what a run comes to tells a message that was late: its timeline does.
+Fault Delay(const Case& c, const Program& program, Random& random, bool* happened) {
+  const auto index = static_cast<size_t>(random.Below(static_cast<int>(program.messages().size())));
+  const Fault fault{
+      .kind = FaultKind::kDelayMessage, .node = program.messages()[index].from, .delay = 500'000};
+  const ObservedRun late(program, c.task, c.transaction, {fault});
+  EXPECT_FALSE(late.report.failure) << late.report.failure->message;
+  const MessageTimes& times = late.report.timelines[0].messages[index];
+  *happened = times.arrival - times.start >= fault.delay;
+  return fault;
+}
+
+// `happened`: whether the fault is there when it is to be, as far as that can be told beforehand.
+std::optional<Fault> FaultFor(const Case& c, const Program& program, Random& random,
+                              bool* happened) {
+  switch (c.trouble) {
     case Trouble::kKilledProvisional:
-      return Fault{.kind = FaultKind::kKillRank, .node = BehindAStep(program, random)};
+      return Fault{.kind = FaultKind::kKillRank, .node = BehindAStep(c, program, random, happened)};
     case Trouble::kKilled:
       return Fault{.kind = FaultKind::kKillRank, .node = random.Below(program.num_lane_nodes())};
     case Trouble::kLostMessage:
@@ -151,9 +181,7 @@ std::optional<Fault> FaultFor(Trouble trouble, const Program& program, Random& r
     case Trouble::kDoubledMessage:
       return Fault{.kind = FaultKind::kDoubleMessage, .node = RandomMessage(program, random)};
     case Trouble::kDelayedMessage:
-      return Fault{.kind = FaultKind::kDelayMessage,
-                   .node = RandomMessage(program, random),
-                   .delay = 500'000};
+      return Delay(c, program, random, happened);
     default:
       return std::nullopt;
   }
@@ -173,49 +201,104 @@ std::optional<FailureKind> FailureOf(Trouble trouble) {
   }
 }
 
-// That the trouble did happen, and that nothing else went wrong.
-void ExpectTrouble(const Case& c, const TrainingRun& run) {
+// What the cases of one part have come to.
+struct Tally {
+  std::array<int, kNumTroubles> tried{};
+  std::array<int, kNumTroubles> happened{};
+  int killed_processes = 0;
+  StageCounts seen{};
+};
+
+// That nothing went wrong but the fault, and that where it was put.
+void ExpectFailure(const Case& c, const TrainingRun& run, const std::optional<Fault>& fault) {
   int others = 0;
   for (const Attempt& attempt : run.attempts()) {
     if (!attempt.failure || attempt.failure->kind == FailureKind::kVerdict) continue;
     ++others;
     EXPECT_EQ(attempt.failure->kind, FailureOf(c.trouble)) << attempt.failure->message;
+    if (fault && fault->kind == FaultKind::kKillRank) {
+      EXPECT_EQ(attempt.failure->node, fault->node) << attempt.failure->message;
+    }
   }
   EXPECT_EQ(others, FailureOf(c.trouble) ? 1 : 0);
-  const StageCounts total = Total(run);
-  const int stages = c.task.num_stages();
-  switch (c.trouble) {
-    case Trouble::kOverflow:
-      EXPECT_GT(total.overflows, 0);
-      EXPECT_LT(run.state().scalars.step, kIterations);
-      break;
-    case Trouble::kLastStageClips:
-      for (const std::vector<StageCounts>& rank : run.counts()) {
-        for (const StageCounts& stage : rank) {
-          EXPECT_EQ(stage.stage + 1 == stages ? stage.rolled_back : stage.skipped, 0);
-        }
-      }
-      break;
-    default:
-      break;
+}
+
+// By the gradients that a barrier has recorded: within the threshold without the last stage, over
+// it with that. `scalars` are those before the step.
+bool IsOverInTheLastStageOnly(const Case& c, const StepRecord& step,
+                              const TrainingScalars& scalars) {
+  const ParameterNumbers numbers(c.task);
+  SquaredNorm before_last;
+  SquaredNorm full;
+  for (const ParameterRecord& parameter : step.parameters) {
+    if (!numbers.counts_in_norm(parameter.number)) continue;
+    const double partial = cpu::SumOfSquares(parameter.gradient);
+    full.Add(partial);
+    if (numbers.stage_of(parameter.number) + 1 < c.task.num_stages()) before_last.Add(partial);
+  }
+  return IsWithin(c.task, before_last, scalars) && !full.has_overflow &&
+         !IsWithin(c.task, full, scalars);
+}
+
+bool ClipsInTheLastStageOnly(const Case& c) {
+  TrainingRunOptions options = Barrier(c.transaction);
+  options.record = true;
+  TrainingRun run(c.schedule, c.task, options);
+  EXPECT_FALSE(run.Run(kIterations));
+  TrainingScalars scalars = FirstScalars(c.task, c.transaction.loss_scaling);
+  for (const StepRecord& step : run.record()) {
+    if (step.step == c.transaction.faults.at(0).iteration) {
+      return IsOverInTheLastStageOnly(c, step, scalars);
+    }
+    scalars = After(c.task, c.transaction.loss_scaling, scalars, false);
+  }
+  return false;
+}
+
+void ExpectNoStageOutOfPlace(const Case& c, const TrainingRun& run) {
+  for (const std::vector<StageCounts>& rank : run.counts()) {
+    for (const StageCounts& stage : rank) {
+      EXPECT_EQ(stage.stage + 1 == c.task.num_stages() ? stage.rolled_back : stage.skipped, 0);
+    }
   }
 }
 
-void RunCase(unsigned seed, StageCounts* seen) {
+// Whether the run went through what it was for, by what it came to.
+bool HasHappened(const Case& c, const TrainingRun& run, int rollbacks) {
+  const StageCounts total = Total(run);
+  switch (c.trouble) {
+    case Trouble::kOverflow:
+      return total.overflows > 0 && run.state().scalars.step < kIterations;
+    case Trouble::kLastStageClips:
+      ExpectNoStageOutOfPlace(c, run);
+      return total.rolled_back > 0 && ClipsInTheLastStageOnly(c);
+    case Trouble::kSomeStageClips:
+      return total.rolled_back + total.skipped > 0;
+    case Trouble::kCheckpointInRollback:
+      return rollbacks > 0;
+    default:
+      return true;  // ExpectFailure(), and before the run
+  }
+}
+
+void RunCase(unsigned seed, Tally* tally) {
   Random random(seed);
   const auto trouble = static_cast<Trouble>(seed % kNumTroubles);
   Case c = MakeCase(trouble, random);
+  const bool has_processes = c.options.transport == Transport::kProcesses;
   SCOPED_TRACE("seed " + std::to_string(seed) + ": " + kNames[seed % kNumTroubles] + "\n" +
                c.schedule.ToString() + std::string(Name(c.options.tail)) +
-               (c.options.transport == Transport::kProcesses ? ", processes" : ", threads"));
+               (has_processes ? ", processes" : ", threads"));
   const TrainingState expected =
       StateAfter(c.schedule, c.task, Barrier(c.transaction), kIterations);
 
   std::optional<TemporaryFolder> folder;
   c.options.transaction = c.transaction;
+  std::optional<Fault> fault;
+  bool happened = true;
   c.options.faults = [&](int attempt, const Program& program) -> std::vector<Fault> {
     if (attempt > 0) return {};
-    const std::optional<Fault> fault = FaultFor(c.trouble, program, random);
+    fault = FaultFor(c, program, random, &happened);
     return fault ? std::vector<Fault>{*fault} : std::vector<Fault>{};
   };
   TrainingRun* running = nullptr;
@@ -237,12 +320,14 @@ void RunCase(unsigned seed, StageCounts* seen) {
   const std::optional<Failure> failure = run.Run(kIterations);
   ASSERT_FALSE(failure) << failure->message;
   EXPECT_EQ(Differences(run.state(), expected), "") << Words(run.attempts());
-  ExpectTrouble(c, run);
-  const StageCounts total = Total(run);
-  seen->skipped += total.skipped;
-  seen->rolled_back += total.rolled_back;
-  seen->dropped_forwards += total.dropped_forwards;
-  if (trouble == Trouble::kCheckpointInRollback && rollbacks.load() > 0) {
+  ExpectFailure(c, run, fault);
+  ++tally->tried[static_cast<size_t>(trouble)];
+  happened = HasHappened(c, run, rollbacks.load()) && happened;
+  EXPECT_TRUE(happened) << "then the case shows nothing";
+  tally->happened[static_cast<size_t>(trouble)] += happened;
+  tally->killed_processes += has_processes && fault && fault->kind == FaultKind::kKillRank;
+  tally->seen = Sum(tally->seen, Total(run));
+  if (trouble == Trouble::kCheckpointInRollback) {
     EXPECT_EQ(written_in_rollback, "") << "what is written is validated, and drained";
     ASSERT_TRUE(HasCheckpoint(folder->path()));
     const TrainingState saved = LoadCheckpoint(folder->path());
@@ -263,16 +348,23 @@ constexpr unsigned kParts = 4;
 class RandomTrouble : public testing::TestWithParam<unsigned> {};
 
 TEST_P(RandomTrouble, EndsOnOneValidatedVersionWithTheRightBits) {
-  StageCounts seen;
+  Tally tally;
   for (unsigned seed = GetParam(); seed < Placements(); seed += kParts) {
-    RunCase(seed, &seen);
+    RunCase(seed, &tally);
     if (HasFailure()) return;
   }
+  const unsigned cases = Placements() / kParts;
+  for (size_t i = 0; i < tally.tried.size(); ++i) {
+    SCOPED_TRACE(kNames[i]);
+    EXPECT_GE(tally.happened[i], static_cast<int>(cases / kNumTroubles));
+    EXPECT_EQ(tally.happened[i], tally.tried[i]);
+  }
   // Else nothing was shown; a few places of a few runs need not have all of it.
-  if (Placements() / kParts < 200) return;
-  EXPECT_GT(seen.skipped, 0);
-  EXPECT_GT(seen.rolled_back, 0);
-  EXPECT_GT(seen.dropped_forwards, 0);
+  if (cases < 200) return;
+  EXPECT_GE(tally.killed_processes, static_cast<int>(cases / 20)) << "by a SIGKILL each";
+  EXPECT_GT(tally.seen.skipped, 0);
+  EXPECT_GT(tally.seen.rolled_back, 0);
+  EXPECT_GT(tally.seen.dropped_forwards, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, RandomTrouble, testing::Range(0u, kParts));

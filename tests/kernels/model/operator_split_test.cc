@@ -1,5 +1,5 @@
-// Each operator with parameters, its two gradients apart and in time, against both at once and
-// against differences of its forward in float64.
+// Each operator with parameters, its two gradients apart and in time, against both at once in one
+// plain loop, which is another program, and that against differences of the forward in float64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,6 +13,7 @@
 #include "kernels/cpu/embedding.h"
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/norm.h"
+#include "tests/kernels/model/combined_backward.h"
 #include "tests/kernels/numbers.h"
 
 namespace spiritlevel {
@@ -28,6 +29,9 @@ struct Operator {
   std::string name;
   int64_t rows, in, out, parameters;
   std::function<Doubles(const Doubles& x, const Doubles& p)> forward;  // in float64
+  // Both gradients at once; those of parameters are added up.
+  std::function<void(const Backward<double>&)> in_doubles;
+  std::function<void(const Backward<float>&)> in_floats;
   // Null where there is none.
   std::function<void(ConstMatrix x, const float* p, ConstMatrix dy, Matrix dx)> input_grad;
   std::function<void(ConstMatrix x, const float* p, ConstMatrix dy, float* dp)> weight_grad;
@@ -50,6 +54,8 @@ Operator LinearOperator(bool bias) {
                 for (size_t i = 0; bias && i < y.size(); ++i) y[i] += p[kIn * kOut + i % kOut];
                 return y;
               },
+          .in_doubles = LinearBackward<double>,
+          .in_floats = LinearBackward<float>,
           .input_grad = [](ConstMatrix, const float* p, ConstMatrix dy,
                            Matrix dx) { cpu::LinearInputGrad(dy, ConstMatrix(p, kIn, kOut), dx); },
           .weight_grad =
@@ -79,6 +85,8 @@ Operator HeadOperator() {
                 }
                 return y;
               },
+          .in_doubles = HeadBackward<double>,
+          .in_floats = HeadBackward<float>,
           .input_grad =
               [](ConstMatrix, const float* p, ConstMatrix dy, Matrix dx) {
                 cpu::Gemm(1, dy, cpu::Transpose::kNo, ConstMatrix(p, kOut, kIn),
@@ -136,6 +144,8 @@ Operator NormOperator(bool centred) {
       .parameters = centred ? 2 * kCols : kCols,
       .forward = [centred](const Doubles& x,
                            const Doubles& p) { return NormForward(x, p, kRows, kCols, centred); },
+      .in_doubles = centred ? LayerNormBackward<double> : RmsNormBackward<double>,
+      .in_floats = centred ? LayerNormBackward<float> : RmsNormBackward<float>,
       .input_grad =
           [centred](ConstMatrix x, const float* p, ConstMatrix dy, Matrix dx) {
             const Statistics s = StatisticsOf(x, p, centred);
@@ -174,6 +184,8 @@ Operator EmbeddingOperator() {
                 }
                 return y;
               },
+          .in_doubles = [](const Backward<double>& at) { EmbeddingBackward(tokens, at); },
+          .in_floats = [](const Backward<float>& at) { EmbeddingBackward(tokens, at); },
           .input_grad = nullptr,
           .weight_grad =
               [](ConstMatrix, const float*, ConstMatrix dy, float* dp) {
@@ -214,35 +226,90 @@ class SplitOperator : public testing::TestWithParam<Operator> {
     const Doubles p = AsDoubles(parameters_);
     return Gradient([&](const Doubles& x) { return Dot(dy, op_.forward(x, p)); }, x_.values());
   }
+
+  struct BothGradients {
+    Doubles x;
+    Doubles parameters;
+  };
+  // Strided where the operator's operands are, and on top of the sum that was there before.
+  BothGradients CombinedInDoubles() {
+    const Doubles x = x_.values();
+    const Doubles dy = dy_.values();
+    const Doubles p = AsDoubles(parameters_);
+    BothGradients both{Doubles(x.size(), 0.0), AsDoubles(before_)};
+    op_.in_doubles({.rows = op_.rows,
+                    .in = op_.in,
+                    .out = op_.out,
+                    .x = x.data(),
+                    .x_stride = op_.in,
+                    .dy = dy.data(),
+                    .dy_stride = op_.out,
+                    .parameters = p,
+                    .epsilon = double{kEpsilon},
+                    .dx = both.x.data(),
+                    .dparameters = both.parameters});
+    return both;
+  }
+  BothGradients CombinedInFloats() {
+    std::vector<float> dx(static_cast<size_t>(op_.rows * op_.in), 0.0f);
+    std::vector<float> sum = before_;
+    const Matrix x = x_.view();
+    const Matrix dy = dy_.view();
+    op_.in_floats({.rows = op_.rows,
+                   .in = op_.in,
+                   .out = op_.out,
+                   .x = x.data(),
+                   .x_stride = x.stride(),
+                   .dy = dy.data(),
+                   .dy_stride = dy.stride(),
+                   .parameters = parameters_,
+                   .epsilon = kEpsilon,
+                   .dx = dx.data(),
+                   .dparameters = sum});
+    return {AsDoubles(dx), AsDoubles(sum)};
+  }
 };
 
-TEST_P(SplitOperator, AndTheCombinedOneAreDifferencesInFloat64AndOneAnotherToTheBit) {
-  Strided combined_dx(op_.rows, op_.in, 0.0f);
-  std::vector<float> combined = before_;
-  if (op_.input_grad) {
-    op_.input_grad(x_.view(), parameters_.data(), dy_.view(), combined_dx.view());
-  }
-  op_.weight_grad(x_.view(), parameters_.data(), dy_.view(), combined.data());
-
-  Strided split_dx(op_.rows, op_.in, 0.0f);
-  std::vector<float> split = before_;
-  if (op_.input_grad) {
-    op_.input_grad(x_.view(), parameters_.data(), dy_.view(), split_dx.view());
-  }
-  // Until W the operands have moved, without gaps, and other work was done.
-  std::vector<float> x = Floats(x_.values());
-  std::vector<float> dy = Floats(dy_.values());
-  std::vector<float> other = before_;
-  op_.weight_grad(x_.view(), parameters_.data(), dy_.view(), other.data());
+TEST_P(SplitOperator, IsTheCombinedOneAlsoWhenItsOperandsHaveMovedMeanwhile) {
+  Strided dx(op_.rows, op_.in, 0.0f);
+  std::vector<float> sum = before_;
+  if (op_.input_grad) op_.input_grad(x_.view(), parameters_.data(), dy_.view(), dx.view());
+  // Until W other work was done, on the operands where they were; then they lie without gaps.
+  std::vector<float> in_place = before_;
+  op_.weight_grad(x_.view(), parameters_.data(), dy_.view(), in_place.data());
+  const std::vector<float> x = Floats(x_.values());
+  const std::vector<float> dy = Floats(dy_.values());
   op_.weight_grad(ConstMatrix(x.data(), op_.rows, op_.in), parameters_.data(),
-                  ConstMatrix(dy.data(), op_.rows, op_.out), split.data());
+                  ConstMatrix(dy.data(), op_.rows, op_.out), sum.data());
+  EXPECT_EQ(sum, in_place) << "where rows lie is of no account, to the bit";
 
-  EXPECT_EQ(split, combined);
-  EXPECT_EQ(split_dx.values(), combined_dx.values());
-  EXPECT_LT(RelativeError(AsDoubles(combined), ExpectedSum()), 2e-6);
+  const BothGradients exact = CombinedInDoubles();
+  const BothGradients single = CombinedInFloats();
+  EXPECT_LT(RelativeError(AsDoubles(sum), exact.parameters), 1e-6);
+  EXPECT_LT(RelativeError(AsDoubles(sum), single.parameters), 2e-6);
   if (!op_.input_grad) return;
-  EXPECT_LT(RelativeError(combined_dx.values(), ExpectedInputGrad()), 2e-6);
-  EXPECT_TRUE(combined_dx.GapsAreUntouched());
+  EXPECT_LT(RelativeError(dx.values(), exact.x), 1e-6);
+  EXPECT_LT(RelativeError(dx.values(), single.x), 2e-6);
+  EXPECT_TRUE(dx.GapsAreUntouched());
+}
+
+// Twice as much of W is twice as much on top of what was there, and not of that.
+TEST_P(SplitOperator, AddsUpOverMicroBatches) {
+  std::vector<float> sum = before_;
+  op_.weight_grad(x_.view(), parameters_.data(), dy_.view(), sum.data());
+  op_.weight_grad(x_.view(), parameters_.data(), dy_.view(), sum.data());
+  Doubles expected = CombinedInDoubles().parameters;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    expected[i] += expected[i] - static_cast<double>(before_[i]);
+  }
+  EXPECT_LT(RelativeError(AsDoubles(sum), expected), 1e-6);
+}
+
+TEST_P(SplitOperator, HasTheDifferencesOfItsForwardInFloat64AsItsCombinedGradients) {
+  const BothGradients exact = CombinedInDoubles();
+  EXPECT_LT(RelativeError(exact.parameters, ExpectedSum()), 1e-8);
+  if (!op_.input_grad) return;
+  EXPECT_LT(RelativeError(exact.x, ExpectedInputGrad()), 1e-8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SplitOperator, testing::ValuesIn(Operators()),
