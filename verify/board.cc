@@ -39,7 +39,7 @@ class Board::Lock {
                   board_.RankInWords(holder) + " died while it handed over messages");
     board_.common_->failure.is_by_holder = true;
     for (int index = 0; index < board_.num_indices_; ++index) {
-      if (board_.ranks_[index].phase == Phase::kDied) board_.CorrectHolder(index);
+      if (board_.ranks_[index].phase == Phase::kDied) board_.CorrectHolder(index);  // known by now
     }
   }
   void Release() {

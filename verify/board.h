@@ -56,9 +56,9 @@ class Board {
   const std::atomic<bool>& stopping() const { return common_->stopping; }
 
   // --- For who watches over the run.
-  // A rank's thread or process has ended; `how` in words, as "was killed by signal 9". By us
-  // where it `was_killed`, since the run had failed.
-  void Ended(int index, std::string_view how, bool was_killed = false);
+  // A rank's thread or process has ended; `how` in words, as "was killed by signal 9". Where the
+  // run `was_over` for it, it had failed before.
+  void Ended(int index, std::string_view how, bool was_over = false);
   // Ends the run if a rank has died, or is in one node for too long.
   void Watch();
   bool AllHaveEnded() const { return common_->ended.load() == num_indices_; }

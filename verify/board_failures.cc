@@ -189,7 +189,7 @@ void Board::Arrive(int replica, MessageId m, MessageId named) {
   FinishHalf(replica, program_.receive_node(m), message_times_[MessageAt(replica, m)].arrival);
 }
 
-void Board::Ended(int index, std::string_view how, bool was_killed) {
+void Board::Ended(int index, std::string_view how, bool was_over) {
   RankState& rank = ranks_[index];
   SharedMutex::Outcome outcome = common_->mutex.LockWithin(kLockLimit);
   if (!rank.has_ended) {
@@ -198,7 +198,7 @@ void Board::Ended(int index, std::string_view how, bool was_killed) {
     if (rank.phase != Phase::kHasLeft) rank.phase = Phase::kDied;
     common_->ended.fetch_add(1);
   }
-  if (rank.phase == Phase::kDied && !was_killed) CorrectHolder(index);
+  if (rank.phase == Phase::kDied && !was_over) CorrectHolder(index);
   if (outcome != SharedMutex::Outcome::kTimedOut) common_->mutex.Unlock();
   common_->watcher.Ring();
 }

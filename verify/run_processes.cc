@@ -139,7 +139,8 @@ class Children {
     const std::string how = WIFSIGNALED(status)
                                 ? fmt::format("was killed by signal {}", WTERMSIG(status))
                                 : fmt::format("exited with status {}", WEXITSTATUS(status));
-    board_.Ended(child.index, how, were_killed_);
+    // Of a run that has failed the others leave by themselves.
+    board_.Ended(child.index, how, were_killed_ || !WIFSIGNALED(status));
   }
 
   void End(Child& child) {
