@@ -28,9 +28,17 @@ TimeNs LargestMedian(const std::vector<std::vector<TimeNs>>& by_rank) {
   return largest;
 }
 
-// Round robin: any placement does, since each stage is timed by itself.
-std::vector<std::vector<int>> StagesByRank(int stages, int ranks) {
+// Round robin: any placement does, since each stage is timed by itself. DualPipe's: each stage on
+// two ranks.
+std::vector<std::vector<int>> StagesByRank(int stages, int ranks, bool twins = false) {
   std::vector<std::vector<int>> by_rank(static_cast<size_t>(ranks));
+  if (twins) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      by_rank[static_cast<size_t>(rank)] = {rank};
+      if (ranks - 1 != 2 * rank) by_rank[static_cast<size_t>(rank)].push_back(ranks - 1 - rank);
+    }
+    return by_rank;
+  }
   for (int stage = 0; stage < stages; ++stage) {
     by_rank[static_cast<size_t>(stage % ranks)].push_back(stage);
   }
@@ -53,9 +61,10 @@ std::vector<TimeNs> SumsByStage(const TrainingTask& task, const IsolatedTimes& i
 }
 
 // A rank's time, shared out over its stages by parameters, which is what a tail goes through.
-std::vector<TimeNs> SharedOut(const TrainingTask& task, const std::vector<TimeNs>& by_rank) {
+std::vector<TimeNs> SharedOut(const TrainingTask& task, const std::vector<TimeNs>& by_rank,
+                              bool twins = false) {
   const std::vector<std::vector<int>> stages_of =
-      StagesByRank(task.num_stages(), static_cast<int>(by_rank.size()));
+      StagesByRank(task.num_stages(), static_cast<int>(by_rank.size()), twins);
   std::vector<TimeNs> by_stage(task.stages.size(), 0);
   for (size_t rank = 0; rank < by_rank.size(); ++rank) {
     Bytes all = 0;
@@ -141,7 +150,7 @@ CutCosts CostsBook::FromProfile(TrainingTask task, int stages, const StageGroups
 }
 
 CutCosts CostsBook::FromKernels(TrainingTask task, bool twins) {
-  const IsolatedTimes& isolated = TimesFor(task);
+  const IsolatedTimes& isolated = TimesFor(task, twins);
   ModelTimes times = AsModelTimes(task, isolated, twins);
   CutCosts cut = WithTail(std::move(task), std::move(times), SumsByStage(task, isolated, twins));
   cut.isolated = isolated;
@@ -176,15 +185,18 @@ CutCosts CostsBook::WithTail(TrainingTask task, ModelTimes times, const std::vec
                                       .rollback_by_stage = std::move(rollback_by_stage)}};
 }
 
-const IsolatedTimes& CostsBook::TimesFor(const TrainingTask& task) {
-  const std::vector<int64_t> layers = LayersOf(task);
+const IsolatedTimes& CostsBook::TimesFor(const TrainingTask& task, bool twins) {
+  const std::pair layers{LayersOf(task), twins};
   const auto known = isolated_.find(layers);
   if (known != isolated_.end()) return known->second;
   TrainingTask timed = task;
   timed.micro_batches = std::max(timed.micro_batches, kMicroBatchesInFlight);
   const Program placement =
-      PlacementProgram(StagesByRank(timed.num_stages(), scenario_.ranks), ModelCosts(timed));
-  return isolated_.emplace(layers, TimeInIsolation(placement, ModelWorks(timed), Isolated(timed)))
+      PlacementProgram(StagesByRank(timed.num_stages(), scenario_.ranks, twins), ModelCosts(timed),
+                       Tail::kBarrier, twins);
+  IsolatedOptions isolated = Isolated(timed);
+  isolated.alternates = twins;
+  return isolated_.emplace(layers, TimeInIsolation(placement, ModelWorks(timed), isolated))
       .first->second;
 }
 
@@ -225,7 +237,7 @@ ModelTimes CostsBook::AsModelTimes(const TrainingTask& task, const IsolatedTimes
                             .overlapped = of(Pass::kF) + of(Pass::kBW)});
   }
   // A rank's step was timed as a whole.
-  times.optimizer_by_stage = SharedOut(task, MediansOf(isolated.steps));
+  times.optimizer_by_stage = SharedOut(task, MediansOf(isolated.steps), twins);
   AddTo(times.optimizer_by_stage, SumsByStage(task, isolated, twins));
   return times;
 }

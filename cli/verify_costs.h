@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "scenarios/scenario.h"
@@ -72,7 +73,7 @@ class CostsBook {
   // Puts the tail's own pieces in the place of a barrier's, which `times` are for.
   CutCosts WithTail(TrainingTask task, ModelTimes times, const std::vector<TimeNs>& sums);
   IsolatedOptions Isolated(const TrainingTask& task) const;
-  const IsolatedTimes& TimesFor(const TrainingTask& task);
+  const IsolatedTimes& TimesFor(const TrainingTask& task, bool twins);
   const TailTimes& TailTimesFor(const TrainingTask& task);
   ModelTimes AsModelTimes(const TrainingTask& task, const IsolatedTimes& isolated,
                           bool twins) const;
@@ -83,9 +84,10 @@ class CostsBook {
   const Scenario& scenario_;
   const CostsOptions options_;
   std::map<std::tuple<int, StageGroups, bool>, std::unique_ptr<CutCosts>> cuts_;
-  // What a stage takes does not hang on which others are on its rank.
-  std::map<std::vector<int64_t>, IsolatedTimes> isolated_;  // by layers of each stage
-  std::map<std::vector<int64_t>, TailTimes> tails_;         // likewise
+  // By layers of each stage, and whether ranks hold two of them in turns: beside that, what a stage
+  // takes does not hang on which others are on its rank.
+  std::map<std::pair<std::vector<int64_t>, bool>, IsolatedTimes> isolated_;
+  std::map<std::vector<int64_t>, TailTimes> tails_;  // likewise
   RuntimeTimes runtime_{};
   std::optional<double> best_gemm_{};
   std::optional<TimeNs> hop_latency_{};

@@ -149,8 +149,13 @@ class RankTimer {
     Try([&] {
       for (const bool split : {true, false}) {
         for (int turn = 0; turn <= kTimedInARow; ++turn) {
-          for (const int stage : shared_.placement.stages_of(rank_)) {
-            RunAll(stage, split, /*counts=*/turn > 0);
+          const std::span<const int> stages = shared_.placement.stages_of(rank_);
+          if (shared_.options.alternates) {
+            RunAll(stages, split, /*counts=*/turn > 0);
+            continue;
+          }
+          for (size_t i = 0; i < stages.size(); ++i) {
+            RunAll(stages.subspan(i, 1), split, /*counts=*/turn > 0);
           }
         }
       }
@@ -166,14 +171,16 @@ class RankTimer {
     });
   }
 
-  void RunAll(int stage, bool split, bool counts) {
-    for (int i = 0; i < kMicroBatchesInFlight; ++i)
-      Time(stage, i, Pass::kF, InputOf(stage), counts);
-    for (int i = 0; i < kMicroBatchesInFlight; ++i) {
-      RunBackward(stage, i, split ? Pass::kB : Pass::kBW, counts);
-    }
-    if (!split) return;
-    for (int i = 0; i < kMicroBatchesInFlight; ++i) Time(stage, i, Pass::kW, {}, counts);
+  void RunAll(std::span<const int> stages, bool split, bool counts) {
+    const auto for_each = [&](const auto& run) {
+      for (int i = 0; i < kMicroBatchesInFlight; ++i) {
+        for (const int stage : stages) run(stage, i);
+      }
+    };
+    for_each([&](int stage, int i) { Time(stage, i, Pass::kF, InputOf(stage), counts); });
+    for_each(
+        [&](int stage, int i) { RunBackward(stage, i, split ? Pass::kB : Pass::kBW, counts); });
+    if (split) for_each([&](int stage, int i) { Time(stage, i, Pass::kW, {}, counts); });
   }
 
   void RunBackward(int stage, int micro_batch, Pass pass, bool counts) {
@@ -300,7 +307,7 @@ IsolatedTimes TimeInIsolation(const Program& placement, const WorkFactory& make_
 }
 
 Program PlacementProgram(const std::vector<std::vector<int>>& stages_of, const Costs& costs,
-                         Tail tail) {
+                         Tail tail, bool twins) {
   Orders orders(stages_of.size());
   for (size_t rank = 0; rank < stages_of.size(); ++rank) {
     for (int i = 0; i < costs.num_micro_batches(); ++i) {
@@ -308,7 +315,9 @@ Program PlacementProgram(const std::vector<std::vector<int>>& stages_of, const C
         orders[rank].push_back(
             {.micro_batch = i, .stage = static_cast<uint16_t>(stage), .pass = pass});
       };
-      const std::vector<int>& stages = stages_of[rank];
+      const std::vector<int>& all = stages_of[rank];
+      const std::vector<int> one = {all[static_cast<size_t>(i) % all.size()]};
+      const std::vector<int>& stages = twins ? one : all;
       for (const int stage : stages) add(stage, Pass::kF);
       for (size_t k = stages.size(); k-- > 0;) add(stages[k], Pass::kBW);
     }

@@ -35,6 +35,9 @@ struct IsolatedOptions {
   std::vector<Bytes> input_bytes{};         // by stage: of what F is given; 0 where nothing
   std::vector<Bytes> output_bytes{};        // by stage: of the gradient that B is given
   const std::atomic<bool>* stop = nullptr;  // when it turns true, InputError
+  // A rank goes from one of its stages to the next with every pass, as DualPipe's do, and not when
+  // it is through with one: more of its parameters are then in use than a cache may hold.
+  bool alternates = false;
 };
 
 struct IsolatedTimes {
@@ -65,9 +68,10 @@ IsolatedTimes TimeInIsolation(const Program& placement, const WorkFactory& make_
                               const IsolatedOptions& options);
 
 // A Program for it: every rank runs one micro-batch after the other through the stages that it
-// holds. `stages_of` by rank.
+// holds. `stages_of` by rank. Where they are `twins`, each stage is on two ranks, and a rank's
+// micro-batches take turns in its stages.
 Program PlacementProgram(const std::vector<std::vector<int>>& stages_of, const Costs& costs,
-                         Tail tail = Tail::kBarrier);
+                         Tail tail = Tail::kBarrier, bool twins = false);
 
 // What the runtime itself takes, with passes that compute nothing.
 struct RuntimeTimes {

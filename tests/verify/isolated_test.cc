@@ -48,6 +48,7 @@ struct Log {
   int inside = 0;
   int most_inside = 0;
   std::vector<size_t> input_bytes;
+  std::vector<Op> ops;  // of all ranks, as they came
 };
 
 class FakeWork : public RankWork {
@@ -61,6 +62,7 @@ class FakeWork : public RankWork {
       const std::lock_guard lock(log_.mutex);
       log_.most_inside = std::max(log_.most_inside, ++log_.inside);
       log_.input_bytes.push_back(call.input.size());
+      log_.ops.push_back(call.op);
     }
     // BW takes four times as long as F, B and W twice.
     const int parts = call.op.pass == Pass::kF ? 1 : call.op.pass == Pass::kBW ? 4 : 2;
@@ -142,6 +144,33 @@ TEST(Isolated, RanksOnDifferentCoresComputeAtTheSameTime) {
       Placement(costs, 2), Fakes(&log),
       {.least_cycles = kCycles, .budget = 0, .input_bytes = {0, 8}, .output_bytes = {8, 0}});
   EXPECT_EQ(log.most_inside, 2);
+}
+
+// DualPipe's ranks hold two stages each, and one of each pair of passes is of either.
+TEST(Isolated, TwinsAreTimedOnBothRanksAndGoFromStageToStageWithEveryPass) {
+  const Costs costs = Costs::Uniform(2, 2, {.forward = 1});
+  const Program placement =
+      PlacementProgram({{0, 1}, {1, 0}}, costs, Tail::kBarrier, /*twins=*/true);
+  EXPECT_EQ(placement.parameter_copies(), 2);
+  for (const int rank : {0, 1}) EXPECT_THAT(placement.stages_of(rank), SizeIs(2));
+  Log log;
+  const IsolatedTimes times = TimeInIsolation(placement, Fakes(&log),
+                                              {.cores = {0, 0},  // in turns: the log is in order
+                                               .least_cycles = 1,
+                                               .budget = 0,
+                                               .input_bytes = {0, 8},
+                                               .output_bytes = {8, 0},
+                                               .alternates = true});
+  int changes = 0;
+  int stays = 0;
+  for (size_t i = 1; i < log.ops.size(); ++i) {
+    if (log.ops[i].pass != log.ops[i - 1].pass) continue;
+    ++(log.ops[i].stage != log.ops[i - 1].stage ? changes : stays);
+  }
+  EXPECT_GT(changes, 0);
+  EXPECT_EQ(stays, 0);
+  EXPECT_EQ(times.passes[0][static_cast<size_t>(Pass::kF)].size(),
+            times.passes[1][static_cast<size_t>(Pass::kF)].size());
 }
 
 TEST(Isolated, AWorkThatThrowsEndsAllRanks) {
