@@ -5,6 +5,7 @@
 #include <barrier>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -41,6 +42,9 @@ struct Shared {
         contributions(static_cast<size_t>(placement_in.num_ranks())) {
     times.passes.resize(static_cast<size_t>(placement.num_stages()));
     times.sums.resize(times.passes.size());
+    for (int rank = 0; rank < placement.num_ranks(); ++rank) {
+      for (const int stage : placement.stages_of(rank)) twins[stage][rank];
+    }
     for (auto* of_ranks : {&times.steps, &times.contributions, &times.combinations}) {
       of_ranks->resize(static_cast<size_t>(placement.num_ranks()));
     }
@@ -49,10 +53,11 @@ struct Shared {
   const Program& placement;
   const WorkFactory& make_work;
   const IsolatedOptions& options;
-  const std::vector<std::vector<int>> turns;  // ranks that compute at the same time
-  std::vector<std::atomic<int>> busy;         // by turn: ranks with passes left to time
-  std::barrier<> gate;                        // for all ranks
-  std::vector<Payload> contributions;         // by rank
+  const std::vector<std::vector<int>> turns;    // ranks that compute at the same time
+  std::vector<std::atomic<int>> busy;           // by turn: ranks with passes left to time
+  std::barrier<> gate;                          // for all ranks
+  std::vector<Payload> contributions;           // by rank
+  std::map<int, std::map<int, Payload>> twins;  // by stage, then rank; all keys are there at once
   std::atomic<bool> stopping{false};
   bool over = false;  // set by rank 0 between two gates
   TimeNs begin = Now();
@@ -104,23 +109,26 @@ class RankTimer {
       if (mine) RunPasses(shared_.busy[turn]);
       shared_.gate.arrive_and_wait();
     }
-    for (const std::vector<int>& ranks : shared_.turns) {
-      const bool mine = std::find(ranks.begin(), ranks.end(), rank_) != ranks.end();
-      if (mine) {
-        Try([&] {
-          for (const int stage : shared_.placement.stages_of(rank_)) SumTwins(stage);
-          Contribute();
-        });
-      }
-      shared_.gate.arrive_and_wait();
-    }
-    for (const std::vector<int>& ranks : shared_.turns) {
-      const bool mine = std::find(ranks.begin(), ranks.end(), rank_) != ranks.end();
-      if (mine) Try([&] { Step(); });
-      shared_.gate.arrive_and_wait();
-    }
+    const std::span<const int> stages = shared_.placement.stages_of(rank_);
+    InTurns([&] {
+      for (const int stage : stages) GiveTwin(stage);
+    });
+    InTurns([&] {
+      for (const int stage : stages) SumTwins(stage);
+      Contribute();
+    });
+    InTurns([&] { Step(); });
     if (rank_ == 0) shared_.over = IsOver();
     shared_.gate.arrive_and_wait();
+  }
+
+  template <class What>
+  void InTurns(const What& what) {
+    for (const std::vector<int>& ranks : shared_.turns) {
+      const bool mine = std::find(ranks.begin(), ranks.end(), rank_) != ranks.end();
+      if (mine) Try(what);
+      shared_.gate.arrive_and_wait();
+    }
   }
 
   bool IsOver() {
@@ -220,19 +228,32 @@ class RankTimer {
             .num_members = shared_.placement.num_ranks()};
   }
 
-  // With itself; the numbers do not matter.
-  void SumTwins(int stage) {
-    const SumCall call{.node = barrier_,
-                       .kind = NodeKind::kTwinSum,
-                       .iteration = iteration_,
-                       .stage = stage,
-                       .member = 0,
-                       .num_members = 2};
+  SumCall TwinSum(int stage) const {
+    return {.node = barrier_,
+            .kind = NodeKind::kTwinSum,
+            .iteration = iteration_,
+            .stage = stage,
+            .member = 0,
+            .num_members = 2};
+  }
+
+  void GiveTwin(int stage) {
     const TimeNs start = Now();
-    const Payload mine = work_->Contribute(call);
-    const std::array<std::span<const std::byte>, 2> both = {mine.bytes(), mine.bytes()};
-    work_->Combine(call, both);
-    if (iteration_ > 0) Keep(shared_.times.sums[static_cast<size_t>(stage)], Now() - start);
+    Payload mine = work_->Contribute(TwinSum(stage));
+    giving_[stage] = Now() - start;
+    const std::lock_guard lock(shared_.mutex);
+    shared_.twins[stage][rank_] = std::move(mine);
+  }
+
+  // With the other rank's where there is one, so that both have the same bits; else with itself.
+  void SumTwins(int stage) {
+    const std::map<int, Payload>& given = shared_.twins.at(stage);
+    const std::array<std::span<const std::byte>, 2> both = {given.begin()->second.bytes(),
+                                                            given.rbegin()->second.bytes()};
+    const TimeNs start = Now();
+    work_->Combine(TwinSum(stage), both);
+    if (iteration_ == 0) return;
+    Keep(shared_.times.sums[static_cast<size_t>(stage)], giving_[stage] + Now() - start);
   }
 
   void Contribute() {
@@ -262,6 +283,7 @@ class RankTimer {
   NodeId barrier_ = kNone;
   NodeId step_ = kNone;
   int iteration_ = 0;
+  std::map<int, TimeNs> giving_;  // by stage: what its part in the sum of twins took
   SmallNumbers numbers_;
 };
 
