@@ -16,9 +16,9 @@ void Run(const std::optional<std::string>& json) {
   const std::vector<NamedOutput> outputs = {{"--json", json}};
   CheckOutputs(outputs, {});
   const std::unique_ptr<cuda::Layer> layer = cuda::MakeCudaLayer();
-  const std::vector<Finding> findings = Examine(ReadMachine(), layer.get());
-  if (!TakesStandardOutput(outputs)) Print(FindingsTable(findings));
-  if (json) WriteOutput(*json, FindingsJson(findings), {});
+  const std::vector<Ability> findings = Examine(ReadMachine(), layer.get());
+  if (!TakesStandardOutput(outputs)) Print(AbilitiesTable(findings));
+  if (json) WriteOutput(*json, AbilitiesJson(findings), {});
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ std::string Caches(const Machine& machine) {
   return text;
 }
 
-Finding CpuKernels(const Machine& machine) {
+Ability CpuKernels(const Machine& machine) {
   const std::string name = machine.processor.empty() ? "this processor" : machine.processor;
   if (!machine.missing_instructions.empty()) {
     return {"CPU kernels", false,
@@ -36,7 +36,7 @@ Finding CpuKernels(const Machine& machine) {
       ""};
 }
 
-Finding Ranks(const Machine& machine) {
+Ability Ranks(const Machine& machine) {
   return {"ranks on this machine", machine.cores > 0,
           fmt::format("{} usable core{}, one for each rank that is a thread or a process, and {} "
                       "of memory",
@@ -44,7 +44,7 @@ Finding Ranks(const Machine& machine) {
           machine.cores >= 2 ? "" : "one core runs one rank; more are only emulated"};
 }
 
-Finding Mpi(const Machine& machine) {
+Ability Mpi(const Machine& machine) {
   if (!machine.has_mpi) {
     return {"ranks over MPI", false, "this build is without MPI",
             "install libopenmpi-dev and build again"};
@@ -62,7 +62,7 @@ std::string Version(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-Finding Toolkit(Layer* layer) {
+Ability Toolkit(Layer* layer) {
   if (layer == nullptr) {
     return {"CUDA in this build", false, cuda::WhyNoDevice(nullptr),
             "build where nvcc is on the path or in /usr/local/cuda"};
@@ -71,7 +71,7 @@ Finding Toolkit(Layer* layer) {
   return {"CUDA in this build", true, "CUDA " + Version(versions.runtime), ""};
 }
 
-Finding Products(const LibraryVersions& versions) {
+Ability Products(const LibraryVersions& versions) {
   if (versions.cublas_lt == 0) {
     return {"products on GPUs", false, "cuBLASLt cannot be loaded",
             "install the CUDA toolkit's libcublas, or add its folder to LD_LIBRARY_PATH"};
@@ -79,7 +79,7 @@ Finding Products(const LibraryVersions& versions) {
   return {"products on GPUs", true, fmt::format("cuBLASLt {}", versions.cublas_lt), ""};
 }
 
-Finding Nccl(const LibraryVersions& versions) {
+Ability Nccl(const LibraryVersions& versions) {
   if (versions.nccl == 0) {
     return {"transfers between GPUs", false, "this build is without NCCL, or it cannot be loaded",
             "install libnccl-dev and build again, or add its folder to LD_LIBRARY_PATH"};
@@ -90,7 +90,7 @@ Finding Nccl(const LibraryVersions& versions) {
           ""};
 }
 
-Finding Cudnn(const LibraryVersions& versions) {
+Ability Cudnn(const LibraryVersions& versions) {
   if (versions.cudnn == 0) {
     return {"cuDNN's attention", false, "this build is without cuDNN; our own kernel computes it",
             ""};
@@ -101,7 +101,7 @@ Finding Cudnn(const LibraryVersions& versions) {
           ""};
 }
 
-Finding Driver(Layer* layer) {
+Ability Driver(Layer* layer) {
   const LibraryVersions versions = layer->Versions();
   if (versions.driver == 0) {
     return {"CUDA driver", false, "no CUDA driver is installed",
@@ -116,7 +116,7 @@ Finding Driver(Layer* layer) {
   return {"CUDA driver", true, driver, ""};
 }
 
-Finding Partitions(Layer* layer, const std::string& name, int device) {
+Ability Partitions(Layer* layer, const std::string& name, int device) {
   const std::string part = "SM partitions of " + name;
   try {
     const std::vector<cuda::Partition> halves = layer->Split(device, 2);
@@ -129,7 +129,7 @@ Finding Partitions(Layer* layer, const std::string& name, int device) {
   }
 }
 
-void AddDevice(Layer* layer, int device, std::vector<Finding>* findings) {
+void AddDevice(Layer* layer, int device, std::vector<Ability>* findings) {
   const std::string name = fmt::format("GPU {}", device);
   try {
     const DeviceInfo info = layer->Describe(device);
@@ -161,7 +161,7 @@ void AddDevice(Layer* layer, int device, std::vector<Finding>* findings) {
   }
 }
 
-void AddDevices(Layer* layer, std::vector<Finding>* findings) {
+void AddDevices(Layer* layer, std::vector<Ability>* findings) {
   int devices = 0;
   try {
     devices = layer->NumDevices();
@@ -177,8 +177,8 @@ void AddDevices(Layer* layer, std::vector<Finding>* findings) {
 
 }  // namespace
 
-std::vector<Finding> Examine(const Machine& machine, Layer* layer) {
-  std::vector<Finding> findings = {CpuKernels(machine), Ranks(machine), Mpi(machine),
+std::vector<Ability> Examine(const Machine& machine, Layer* layer) {
+  std::vector<Ability> findings = {CpuKernels(machine), Ranks(machine), Mpi(machine),
                                    Toolkit(layer)};
   if (layer == nullptr) return findings;
   const LibraryVersions versions = layer->Versions();

@@ -61,11 +61,11 @@ Machine ReadMachine() {
   return machine;
 }
 
-std::string FindingsTable(const std::vector<Finding>& findings) {
+std::string AbilitiesTable(const std::vector<Ability>& findings) {
   size_t width = 0;
-  for (const Finding& finding : findings) width = std::max(width, finding.part.size());
+  for (const Ability& finding : findings) width = std::max(width, finding.part.size());
   std::string text;
-  for (const Finding& finding : findings) {
+  for (const Ability& finding : findings) {
     std::string words = finding.what;
     if (!finding.remedy.empty()) words += "; " + finding.remedy;
     text += fmt::format("{:<{}}  {:<6}  {}\n", finding.part, width, finding.can ? "can" : "cannot",
@@ -74,12 +74,12 @@ std::string FindingsTable(const std::vector<Finding>& findings) {
   return text;
 }
 
-std::string FindingsJson(const std::vector<Finding>& findings) {
+std::string AbilitiesJson(const std::vector<Ability>& findings) {
   nlohmann::ordered_json json;
   json["format"] = "spiritlevel-doctor-1";
   json["version"] = SPIRITLEVEL_VERSION;
   json["findings"] = nlohmann::ordered_json::array();
-  for (const Finding& finding : findings) {
+  for (const Ability& finding : findings) {
     json["findings"].push_back({{"part", finding.part},
                                 {"can", finding.can},
                                 {"what", finding.what},

@@ -26,19 +26,19 @@ struct Machine {
 Machine ReadMachine();
 
 // One thing that can or cannot be done here.
-struct Finding {
+struct Ability {
   std::string part;  // "CPU kernels"
   bool can = false;
   std::string what;    // what there is, or why it cannot be done
   std::string remedy;  // what to do about it; empty where there is nothing to do
 
-  friend bool operator==(const Finding&, const Finding&) = default;
+  friend bool operator==(const Ability&, const Ability&) = default;
 };
 
 // `layer` is null in a build without the toolkit. An error of the layer is a finding as well.
-std::vector<Finding> Examine(const Machine& machine, cuda::Layer* layer);
+std::vector<Ability> Examine(const Machine& machine, cuda::Layer* layer);
 
-std::string FindingsTable(const std::vector<Finding>& findings);
-std::string FindingsJson(const std::vector<Finding>& findings);
+std::string AbilitiesTable(const std::vector<Ability>& findings);
+std::string AbilitiesJson(const std::vector<Ability>& findings);
 
 }  // namespace spiritlevel

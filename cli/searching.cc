@@ -30,18 +30,6 @@ StageGroups GroupsOf(const Placement& placement) {
   return groups;
 }
 
-Costs WithoutSums(const Costs& costs) {
-  if (costs.common().gradients.empty()) return costs;
-  const int rows = costs.varies_by_micro_batch() ? costs.num_micro_batches() : 1;
-  std::vector<StageCost> table;
-  for (int stage = 0; stage < costs.num_stages(); ++stage) {
-    for (int i = 0; i < rows; ++i) table.push_back(costs.of(stage, i));
-  }
-  Costs::Common common = costs.common();
-  common.gradients = {};
-  return Costs(costs.num_stages(), costs.num_micro_batches(), std::move(table), common);
-}
-
 // F, B and W of each stage and micro-batch. Of problems with more of them hardly any is proved
 // within seconds.
 constexpr int64_t kMostOpsToProve = 200;
@@ -161,6 +149,18 @@ class OneSearch {
 };
 
 }  // namespace
+
+Costs WithoutSums(const Costs& costs) {
+  if (costs.common().gradients.empty()) return costs;
+  const int rows = costs.varies_by_micro_batch() ? costs.num_micro_batches() : 1;
+  std::vector<StageCost> table;
+  for (int stage = 0; stage < costs.num_stages(); ++stage) {
+    for (int i = 0; i < rows; ++i) table.push_back(costs.of(stage, i));
+  }
+  Costs::Common common = costs.common();
+  common.gradients = {};
+  return Costs(costs.num_stages(), costs.num_micro_batches(), std::move(table), common);
+}
 
 std::string NameOf(const Placement& placement) {
   return placement.form == PlacementForm::kLooped

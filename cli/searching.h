@@ -9,6 +9,7 @@
 
 #include "cli/play.h"
 #include "scenarios/scenario.h"
+#include "sim/costs.h"
 #include "sim/search/bound.h"
 #include "sim/search/search.h"
 #include "sim/search/stop_sign.h"
@@ -21,6 +22,8 @@ struct ScenarioProblem {
   std::unique_ptr<Costs> costs;
   SearchProblem problem;
 };
+
+Costs WithoutSums(const Costs& costs);
 
 // Throws InputError where the scenario has no costs for that placement.
 ScenarioProblem ProblemOf(const Scenario& scenario, const Placement& placement,

@@ -178,9 +178,10 @@ Schedule Verifier::Search(PlannedSchedule& plan) {
       }
       const CutCosts& cut = book_.For(placement.num_stages(), groups);
       const TimeNs begin = Now();
+      const Costs costs = WithoutSums(cut.costs);
       const SearchProblem problem{
           .placement = placement,
-          .costs = &cut.costs,
+          .costs = &costs,
           .limits = std::vector<Bytes>(ranks, scenario_.memory_limit.value_or(kNoLimit)),
           .objective = Objective::kStep,
           .tail = SearchedTail(settings_.tail)};

@@ -37,16 +37,16 @@ Machine Whole() {
           .mpirun = "/usr/bin/mpirun"};
 }
 
-const Finding& Of(const std::vector<Finding>& findings, const std::string& part) {
-  for (const Finding& finding : findings) {
+const Ability& Of(const std::vector<Ability>& findings, const std::string& part) {
+  for (const Ability& finding : findings) {
     if (finding.part == part) return finding;
   }
-  static const Finding none;
+  static const Ability none;
   ADD_FAILURE() << "nothing is said of " << part;
   return none;
 }
 
-void ExpectCannot(const Finding& finding, const std::string& why, const std::string& remedy) {
+void ExpectCannot(const Ability& finding, const std::string& why, const std::string& remedy) {
   EXPECT_FALSE(finding.can) << finding.part;
   EXPECT_THAT(finding.what, HasSubstr(why));
   EXPECT_THAT(finding.remedy, HasSubstr(remedy));
@@ -54,7 +54,7 @@ void ExpectCannot(const Finding& finding, const std::string& why, const std::str
 
 TEST(Doctor, AWholeMachineCanDoEverything) {
   FakeLayer layer({.devices = 2});
-  for (const Finding& finding : Examine(Whole(), &layer)) {
+  for (const Ability& finding : Examine(Whole(), &layer)) {
     EXPECT_TRUE(finding.can) << finding.part << ": " << finding.what;
     EXPECT_THAT(finding.what, Not(IsEmpty())) << finding.part;
     EXPECT_EQ(finding.remedy, "") << finding.part;
@@ -84,13 +84,13 @@ TEST(Doctor, WithoutMpiOrItsLauncherSaysWhichIsMissing) {
 TEST(Doctor, OneCoreIsSaidToRunOneRank) {
   Machine machine = Whole();
   machine.cores = 1;
-  const Finding finding = Of(Examine(machine, nullptr), "ranks on this machine");
+  const Ability finding = Of(Examine(machine, nullptr), "ranks on this machine");
   EXPECT_THAT(finding.what, HasSubstr("1 usable core,"));
   EXPECT_THAT(finding.remedy, HasSubstr("emulated"));
 }
 
 TEST(Doctor, WithoutTheToolkitSaysSoAndNothingOfDevices) {
-  const std::vector<Finding> findings = Examine(Whole(), nullptr);
+  const std::vector<Ability> findings = Examine(Whole(), nullptr);
   ExpectCannot(Of(findings, "CUDA in this build"), "without the CUDA toolkit", "nvcc");
   EXPECT_EQ(findings.back().part, "CUDA in this build");
 }
@@ -99,7 +99,7 @@ TEST(Doctor, WithoutADriverSaysSoTwice) {
   FakeSettings settings{.devices = 0};
   settings.versions.driver = 0;
   FakeLayer layer(settings);
-  const std::vector<Finding> findings = Examine(Whole(), &layer);
+  const std::vector<Ability> findings = Examine(Whole(), &layer);
   EXPECT_TRUE(Of(findings, "CUDA in this build").can);
   ExpectCannot(Of(findings, "CUDA driver"), "no CUDA driver", "libcuda.so.1");
   ExpectCannot(Of(findings, "GPU"), "no CUDA driver", "where there is one");
@@ -119,7 +119,7 @@ TEST(Doctor, LibrariesThatTheBuildLacksAreNamed) {
   settings.versions.nccl = 0;
   settings.versions.cudnn = 0;
   FakeLayer layer(settings);
-  const std::vector<Finding> findings = Examine(Whole(), &layer);
+  const std::vector<Ability> findings = Examine(Whole(), &layer);
   ExpectCannot(Of(findings, "products on GPUs"), "cannot be loaded", "libcublas");
   ExpectCannot(Of(findings, "transfers between GPUs"), "without NCCL", "libnccl-dev");
   ExpectCannot(Of(findings, "cuDNN's attention"), "our own kernel", "");
@@ -127,7 +127,7 @@ TEST(Doctor, LibrariesThatTheBuildLacksAreNamed) {
 
 TEST(Doctor, DescribesEachDevice) {
   FakeLayer layer({.devices = 2});
-  const std::vector<Finding> findings = Examine(Whole(), &layer);
+  const std::vector<Ability> findings = Examine(Whole(), &layer);
   for (const std::string name : {"GPU 0", "GPU 1"}) {
     EXPECT_THAT(Of(findings, name).what,
                 AllOf(HasSubstr("Fake 1 at 0000:0" + name.substr(4)),
@@ -163,19 +163,19 @@ TEST(Doctor, UnreadableClocksMakeMeasurementsUncheckedAndAreTold) {
 TEST(Doctor, WhatADeviceRefusesIsAFindingAndTheOthersAreStillExamined) {
   FakeLayer no_green({.devices = 1});
   no_green.FailCall("Split", 1, GpuErrorKind::kUnsupported);
-  const std::vector<Finding> findings = Examine(Whole(), &no_green);
+  const std::vector<Ability> findings = Examine(Whole(), &no_green);
   ExpectCannot(Of(findings, "SM partitions of GPU 0"), "not supported", "CUDA 12.5");
   EXPECT_TRUE(Of(findings, "clocks of GPU 0").can);
 
   FakeLayer broken({.devices = 2});
   broken.FailCall("Describe", 1, GpuErrorKind::kAsynchronous);
-  const std::vector<Finding> of_two = Examine(Whole(), &broken);
+  const std::vector<Ability> of_two = Examine(Whole(), &broken);
   ExpectCannot(Of(of_two, "GPU 0"), "an earlier kernel failed", "");
   EXPECT_TRUE(Of(of_two, "GPU 1").can);
 }
 
 TEST(Doctor, TheTableHasALineForEachAndFitsATerminal) {
-  const std::string table = FindingsTable(
+  const std::string table = AbilitiesTable(
       {{"one", true, "is there", ""},
        {"another part", false, std::string(60, 'x') + " " + std::string(60, 'y'), "get it"}});
   EXPECT_EQ(table,

@@ -49,6 +49,33 @@ TEST_F(VerifyCommand, AnActivationWithoutKernelsIsRefusedByName) {
   }
 }
 
+// A limit that it does not keep is a reason not to run a schedule, alone or beside others.
+TEST_F(VerifyCommand, AScheduleOverTheMemoryLimitIsNotRunAndSaysWhy) {
+  const Outcome alone = RunSpiritlevel({"verify", "scenarios/example.textproto", "--emulate",
+                                        "--schedule", "gpipe", "--rounds", "1"});
+  EXPECT_EQ(alone.status, 2);
+  EXPECT_THAT(alone.err, HasSubstr("over the limit of"));
+  std::string typed = kVerifyTyped;  // in which gpipe holds all micro-batches, and 1f1b four
+  typed.replace(typed.find("micro_batches: 4"), 16, "micro_batches: 8");
+  const std::string limited = folder_.Write("s.textproto", typed + " memory_limit_bytes: 5500");
+  const json all = Parsed(RunSpiritlevel(
+      Quick({limited, "--emulate", "--schedule", "gpipe", "--schedule", "1f1b", "--json", "-"})));
+  EXPECT_THAT(all["schedules"][0]["reason"], HasSubstr("over the limit of"));
+  EXPECT_TRUE(all["schedules"][0]["measured_step_ns"].is_null());
+}
+
+TEST_F(VerifyCommand, TiedEmbeddingsAreSearchedToo) {
+  if (!HasTwoCores()) GTEST_SKIP() << "one core";
+  const std::string file = Model(2);
+  std::string config = kVerifyConfig;
+  const std::string untied = "\"tie_word_embeddings\": false";
+  config.replace(config.find(untied), untied.size(), "\"tie_word_embeddings\": true");
+  folder_.Write("config.json", config);
+  const json all = Parsed(RunSpiritlevel(
+      Quick({file, "--schedule", "search", "--search-seconds", "0.2", "--json", "-"})));
+  EXPECT_EQ(all["schedules"][0]["gradients_equal"], true) << all;
+}
+
 TEST_F(VerifyCommand, TooLittleMemoryIsSaidAtOnce) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer's shadow is larger than any such limit";
   const std::string file = Model(1);

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -52,6 +55,31 @@ TEST_F(Tree, EveryHeaderIsIncludedOnce) {
   for (const SourceFile& file : ReadTree(".", {".h", ".cuh"})) {
     EXPECT_NE(file.text.find("\n#pragma once\n"), std::string::npos) << file.path;
   }
+}
+
+// The first of two definitions of one name is linked for both, and nobody says so.
+TEST_F(Tree, NoTypeIsDefinedInTwoHeaders) {
+  const std::regex line(R"(^namespace ([\w:]+) \{|^(?:struct|class) (\w+)[^;]*\{)");
+  std::map<std::string, std::string> where;  // by name with namespace
+  int found = 0;
+  for (const SourceFile& file : ReadTree(".", {".h", ".cuh"})) {
+    std::istringstream text(file.text);
+    std::string space;
+    for (std::string row; std::getline(text, row);) {
+      std::smatch match;
+      if (!std::regex_search(row, match, line)) continue;
+      if (match[1].matched) {
+        space = match[1];
+        continue;
+      }
+      ++found;
+      const std::string name = space + "::" + match[2].str();
+      const auto [at, is_new] = where.try_emplace(name, file.path);
+      EXPECT_TRUE(is_new || at->second == file.path)
+          << name << " is defined in " << at->second << " and in " << file.path;
+    }
+  }
+  EXPECT_GT(found, 100);
 }
 
 std::string Readme() {

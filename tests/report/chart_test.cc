@@ -20,13 +20,13 @@ ScenarioForTest Unit(int ranks, int micro_batches) {
 }
 
 std::string Text(const ScenarioForTest& scenario, std::string_view schedule, TimeNs unit = 1) {
-  const Played played = Play(scenario, schedule);
+  const PlayedForTest played = Play(scenario, schedule);
   return TextChart(played.program, played.timeline, unit);
 }
 
 std::string Terminal(const ScenarioForTest& scenario, std::string_view schedule, int width,
                      bool colour = false) {
-  const Played played = Play(scenario, schedule);
+  const PlayedForTest played = Play(scenario, schedule);
   return TerminalChart(played.program, played.timeline, width, colour);
 }
 

@@ -53,7 +53,7 @@ ModelSlices SlicesOf(const ScenarioForTest& s) {
   return slices;
 }
 
-Played Play(const ScenarioForTest& scenario, std::string_view name) {
+PlayedForTest Play(const ScenarioForTest& scenario, std::string_view name) {
   const Schedule schedule = FindSchedule(name).Make(ShapeOf(scenario));
   const Costs costs = CostsForStages(SlicesOf(scenario), schedule.num_stages());
   Program program =
@@ -69,7 +69,7 @@ Result ResultOf(const ScenarioForTest& scenario, std::string_view name) {
   result.placement = info.placement;
   result.stages_per_rank = info.stages_per_rank(shape);
   try {
-    const Played played = Play(scenario, name);
+    const PlayedForTest played = Play(scenario, name);
     const Costs costs = CostsForStages(SlicesOf(scenario), played.program.num_stages());
     result.summary = Summarize(played.program, costs, played.timeline);
     result.valid = true;

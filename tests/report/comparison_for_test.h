@@ -24,13 +24,13 @@ struct ScenarioForTest {
 };
 
 // One schedule played out, with what it was played from.
-struct Played {
+struct PlayedForTest {
   Program program;
   Timeline timeline;
 };
 
 ModelSlices SlicesOf(const ScenarioForTest& scenario);
-Played Play(const ScenarioForTest& scenario, std::string_view schedule);
+PlayedForTest Play(const ScenarioForTest& scenario, std::string_view schedule);
 Result ResultOf(const ScenarioForTest& scenario, std::string_view schedule);
 
 // All of the catalog where `schedules` is empty.

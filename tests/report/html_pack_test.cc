@@ -172,7 +172,7 @@ TEST(PackRun, KeepsEveryTimeOpAndByteOfTheRun) {
   for (const ScheduleInfo& info : AllSchedules()) {
     SCOPED_TRACE(info.name);
     if (!ResultOf(scenario, info.name).summary) continue;
-    const Played played = Play(scenario, info.name);
+    const PlayedForTest played = Play(scenario, info.name);
     const Unpacker unpacked(PackRun(played.program, played.timeline, 2).packed);
     EXPECT_TRUE(unpacked.at_end());
     std::vector<size_t> next(unpacked.ranks().size(), 0);
@@ -205,7 +205,7 @@ TEST(PackRun, KeepsEveryTimeOpAndByteOfTheRun) {
 TEST(PackRun, WaitsOfOpsSumToTheStallsOfTheirRank) {
   const ScenarioForTest scenario = UnevenScenario();
   for (const std::string name : {"1f1b", "zb-h1", "zb-v"}) {
-    const Played played = Play(scenario, name);
+    const PlayedForTest played = Play(scenario, name);
     const StallReport stalls = ResultOf(scenario, name).summary->stalls;
     const Unpacker unpacked(PackRun(played.program, played.timeline, 1).packed);
     for (size_t rank = 0; rank < unpacked.ranks().size(); ++rank) {
@@ -223,7 +223,7 @@ TEST(PackRun, WaitsOfOpsSumToTheStallsOfTheirRank) {
 
 // The op that a wait is put down to makes what the waiting op reads, and ends before it begins.
 TEST(PackRun, TheCauseOfAWaitIsTheProducerOfTheInput) {
-  const Played played = Play(UnevenScenario(), "zb-v");
+  const PlayedForTest played = Play(UnevenScenario(), "zb-v");
   const Unpacker unpacked(PackRun(played.program, played.timeline, 1).packed);
   int causes = 0;
   for (const auto& rank : unpacked.ranks()) {

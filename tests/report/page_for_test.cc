@@ -37,7 +37,7 @@ PageForTest MakePage(const ScenarioForTest& scenario, const std::vector<std::str
   for (const Result& result : page.comparison.results) {
     HtmlRun& run = page.runs.emplace_back();
     if (!result.summary) continue;
-    const Played played = Play(scenario, result.schedule);
+    const PlayedForTest played = Play(scenario, result.schedule);
     run = PackRun(played.program, played.timeline, iterations);
     run.waterfall = WaterfallOf(scenario, result.schedule);
   }

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Key;
 
-TraceRead ReadTrace(const Played& played, const TraceOptions& options) {
+TraceRead ReadTrace(const PlayedForTest& played, const TraceOptions& options) {
   return spiritlevel::ReadTrace(PerfettoTrace(played.program, played.timeline, options));
 }
 
@@ -54,7 +54,7 @@ bool IsComputeNode(const Event& event) {
 
 class EverySchedule : public testing::TestWithParam<std::string> {
  protected:
-  Played played_ = Play(ScenarioWithEverything(), GetParam());
+  PlayedForTest played_ = Play(ScenarioWithEverything(), GetParam());
 };
 
 TEST_P(EverySchedule, HasASliceForEachNodeAtItsTime) {
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(Trace, EverySchedule,
 // On the link for 300 ns, under way for 700 more: the send takes the first 300, the receive the
 // last.
 TEST(Trace, AMessageStandsOnBothLanesForItsTimeOnTheLink) {
-  const Played played = Play(ScenarioWithEverything(), "1f1b");
+  const PlayedForTest played = Play(ScenarioWithEverything(), "1f1b");
   const TraceRead trace = ReadTrace(played, {});
   const SliceRead sent = trace.slices.at(trace.Find("rank 0", "send to rank 1")).at(0);
   const SliceRead received = trace.slices.at(trace.Find("rank 1", "receive from rank 0")).at(0);
@@ -148,7 +148,7 @@ TEST(Trace, AMessageStandsOnBothLanesForItsTimeOnTheLink) {
 }
 
 TEST(Trace, NamesStandForTheirOps) {
-  const Played played = Play(ScenarioWithEverything(), "zb-v");
+  const PlayedForTest played = Play(ScenarioWithEverything(), "zb-v");
   const TraceRead trace = ReadTrace(played, {.title = "a title", .iterations = 2});
   const std::vector<SliceRead>& slices = trace.slices.at(trace.Find("rank 0", "compute"));
   EXPECT_EQ(slices[0].name, "0F0");
@@ -159,7 +159,7 @@ TEST(Trace, NamesStandForTheirOps) {
 // A sequence, which is a track, writes each name once: on rank 0's compute lane those of 2 stages x
 // 8 micro-batches x 3 passes and of the tail. Over fewer iterations that would take more room.
 TEST(Trace, NamesOfFourIterationsAreWrittenOnceATrack) {
-  const Played played = Play(ScenarioWithEverything(), "zb-v");
+  const PlayedForTest played = Play(ScenarioWithEverything(), "zb-v");
   const TraceOptions without_lanes{.iterations = 4, .communication_lanes = false};
   const TraceRead trace = ReadTrace(played, without_lanes);
   EXPECT_THAT(trace.wrong, IsEmpty());
@@ -171,7 +171,7 @@ TEST(Trace, NamesOfFourIterationsAreWrittenOnceATrack) {
 
 // Whatever overlaps the window is whole, and nothing else is there.
 TEST(Trace, AWindowKeepsWhatOverlapsIt) {
-  const Played played = Play(ScenarioWithEverything(), "1f1b");
+  const PlayedForTest played = Play(ScenarioWithEverything(), "1f1b");
   const TimeNs from = 60'000, to = 120'000;
   const TraceRead trace = ReadTrace(played, {.from = from, .to = to});
   EXPECT_THAT(trace.wrong, IsEmpty());
@@ -194,7 +194,7 @@ TEST(Trace, AWindowKeepsWhatOverlapsIt) {
 }
 
 TEST(Trace, TooManyNodesAreCutToAWindowThatTheFileNames) {
-  const Played played = Play(ScenarioWithEverything(), "1f1b");
+  const PlayedForTest played = Play(ScenarioWithEverything(), "1f1b");
   const TraceRead all = ReadTrace(played, {});
   const TraceRead cut = ReadTrace(played, {.max_nodes = 20});
   const auto count = [](const TraceRead& trace) {
@@ -222,7 +222,7 @@ TEST(Trace, TakesAtMost52BytesAnOpWithoutLanesAnd95With) {
                    .weight_grad = 8'101'000,
                    .activation = 1'163'919'360,
                    .weight_state = 503'316'480};
-  const Played played = Play(scenario, "zb-h1");
+  const PlayedForTest played = Play(scenario, "zb-h1");
   const auto bytes_an_op = [&](bool lanes) {
     const TraceOptions options{.communication_lanes = lanes};
     const std::string file = PerfettoTrace(played.program, played.timeline, options);
@@ -235,7 +235,7 @@ TEST(Trace, TakesAtMost52BytesAnOpWithoutLanesAnd95With) {
 // The same in whole microseconds: the file counts in them.
 TEST(Trace, TimesInACoarserUnitTakeFewerBytesAndStayExact) {
   ScenarioForTest scenario = ScenarioWithEverything();
-  const Played fine = Play(scenario, "zb-v");
+  const PlayedForTest fine = Play(scenario, "zb-v");
   scenario.cost.forward *= 1000;
   scenario.cost.input_grad *= 1000;
   scenario.cost.weight_grad *= 1000;
@@ -244,7 +244,7 @@ TEST(Trace, TimesInACoarserUnitTakeFewerBytesAndStayExact) {
   scenario.common.launch *= 1000;
   scenario.common.optimizer *= 1000;
   scenario.common.barrier *= 1000;
-  const Played coarse = Play(scenario, "zb-v");
+  const PlayedForTest coarse = Play(scenario, "zb-v");
   const TraceRead trace = ReadTrace(coarse, {}), expected = ReadTrace(fine, {});
   EXPECT_THAT(trace.wrong, IsEmpty());
   for (const auto& [track, slices] : expected.slices) {
@@ -397,7 +397,7 @@ TEST(TraceOfSums, WithoutAnyThereAreNoTracksForThem) {
 // The reader takes no file in which a packet is missing that others need: of the first 60, which
 // describe tracks and begin sequences, any but the instant that says what the file shows.
 TEST(TraceOfSums, TheReaderMissesStateThatIsNotThere) {
-  const Played played = Play(ScenarioWithEverything(), "1f1b");
+  const PlayedForTest played = Play(ScenarioWithEverything(), "1f1b");
   const std::string file = PerfettoTrace(played.program, played.timeline,
                                          {.iterations = 4, .communication_lanes = true});
   ASSERT_THAT(spiritlevel::ReadTrace(file).wrong, IsEmpty());

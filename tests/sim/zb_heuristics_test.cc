@@ -277,7 +277,7 @@ Orders BestOf(const SearchProblem& problem) {
 
 TEST(ZbHeuristics, AreLegalAndKeepEveryLimitOnRandomCosts) {
   for (unsigned seed = 0; seed < 2000; ++seed) {
-    RandomProblem random(seed);
+    RandomZbProblem random(seed);
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     for (const int most : {1, 12, 60}) {
       random.SetLimits(most);
@@ -293,7 +293,7 @@ TEST(ZbHeuristics, AreLegalAndKeepEveryLimitOnRandomCosts) {
 TEST(ZbHeuristics, TheBestIsTheBestOfAllOptions) {
   int better_than_first = 0;
   for (unsigned seed = 0; seed < 300; ++seed) {
-    RandomProblem random(seed);
+    RandomZbProblem random(seed);
     random.SetLimits(30);
     const SearchProblem& problem = random.problem();
     const auto span = [&](const Orders& orders) {
@@ -321,7 +321,7 @@ TEST(ZbHeuristics, TheBestIsTheBestOfAllOptions) {
 TEST(ZbVHeuristic, RerunsNeverMakeItLongerAndSometimesShorter) {
   int shorter = 0;
   for (unsigned seed = 0; seed < 1000; ++seed) {
-    RandomProblem random(seed);
+    RandomZbProblem random(seed);
     random.SetLimits(60);
     if (random.problem().placement.form != PlacementForm::kV) continue;
     const auto span = [&](bool rerun) {
@@ -355,7 +355,7 @@ TEST(ZbHeuristic, TheFirstRankHasNoWWaitingWhenItRunsABAfterItsLastF) {
 
 TEST(ZbHeuristics, ALimitTooLowForOneMicroBatchIsRefusedAndTheLeastFeasibleNamed) {
   for (unsigned seed = 0; seed < 200; ++seed) {
-    RandomProblem random(seed);
+    RandomZbProblem random(seed);
     const int rank = random.Below(random.problem().placement.ranks);
     random.LowerLimit(rank);
     try {

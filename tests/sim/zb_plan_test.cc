@@ -13,7 +13,7 @@ namespace spiritlevel {
 namespace {
 
 // Any op that the plan allows, by chance.
-Orders PutByChance(RandomProblem& random, ZbPlan& plan) {
+Orders PutByChance(RandomZbProblem& random, ZbPlan& plan) {
   const Placement& placement = random.problem().placement;
   const auto is_done = [&] {
     for (int stage = 0; stage < placement.num_stages(); ++stage) {
@@ -42,7 +42,7 @@ Orders PutByChance(RandomProblem& random, ZbPlan& plan) {
 
 TEST(ZbPlan, NeverGetsStuckWhateverIsPutInWhicheverOrder) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
-    RandomProblem random(seed);
+    RandomZbProblem random(seed);
     random.SetLimits(1 + static_cast<int>(seed % 16));
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ZbPlan plan(random.problem());
@@ -56,7 +56,7 @@ TEST(ZbPlan, NeverGetsStuckWhateverIsPutInWhicheverOrder) {
 // Where messages do not queue for links, the plan's times are the evaluator's.
 TEST(ZbPlan, TimesAreThoseOfTheEvaluator) {
   for (unsigned seed = 0; seed < 1000; ++seed) {
-    RandomProblem random(seed);
+    RandomZbProblem random(seed);
     if (random.costs().common().hop.busy > 0) continue;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ZbPlan plan(random.problem());
@@ -113,7 +113,7 @@ Orders OneByOne(const Placement& placement, int micro_batches) {
 
 TEST(ZbPlan, LeastRoomIsThePeakOfOneMicroBatchAfterTheOther) {
   for (unsigned seed = 0; seed < 500; ++seed) {
-    RandomProblem random(seed);
+    RandomZbProblem random(seed);
     const Placement& placement = random.problem().placement;
     Evaluator evaluator(random.costs());
     const Schedule schedule(OneByOne(placement, random.costs().num_micro_batches()));

@@ -22,9 +22,9 @@ inline SearchProblem Problem(const Placement& placement, const Costs& costs, Byt
 }
 
 // Small integers, so that ties and zeros abound, in problems that are linear or V.
-class RandomProblem {
+class RandomZbProblem {
  public:
-  explicit RandomProblem(unsigned seed) : random_(seed), costs_(MakeCosts()) {
+  explicit RandomZbProblem(unsigned seed) : random_(seed), costs_(MakeCosts()) {
     problem_.costs = &costs_;
     SetLimits(8);
   }

@@ -211,7 +211,7 @@ TEST(KeptWorks, GoOnWhereTheyWere) {
 TEST(OrderOfMicroBatches, GivesTheBitsOfOneFOneBOnAnyNumberOfRanks) {
   constexpr int kMicroBatches = 10;
   const TrainingTask whole = TinyTask(TinyShape(8), 1, kMicroBatches);
-  const ModelRun one_rank = RunModel(whole, Make("1f1b", 1, kMicroBatches), kBarrier);
+  const RunOfModel one_rank = RunModel(whole, Make("1f1b", 1, kMicroBatches), kBarrier);
   EXPECT_EQ(Difference(whole, one_rank.record,
                        ReferenceSteps(whole, GradientOrder::InOrder(whole), {.steps = 3})),
             "");
@@ -254,7 +254,7 @@ TEST(Difference, NamesTheParameterWhoseGradientWasAddedUpInAnotherOrder) {
 TEST(Record, OfRanksThatDoNotAgreeIsRefused) {
   const Schedule schedule = Make("dualpipe", 2, 4);
   const TrainingTask task = TinyTask(schedule);
-  ModelRun run = RunModel(task, schedule, kBarrier);
+  RunOfModel run = RunModel(task, schedule, kBarrier);
   RankRecord record = ParseRankRecord(run.report.results[1].bytes());
   ASSERT_FALSE(record.steps.empty());
   record.steps[1].parameters[4].value[3] += 1;
@@ -379,7 +379,7 @@ TEST(MemoryRecord, HasThePeakOfTheLedger) {
     SCOPED_TRACE(Words(choice));
     const Schedule schedule = MakeChoice(choice);
     const TrainingTask task = TinyTask(schedule);
-    const ModelRun run = RunModel(task, schedule, kBarrier);
+    const RunOfModel run = RunModel(task, schedule, kBarrier);
     const std::vector<Event> events =
         CollectEvents(run.program, SimulateInOrder(run.program), run.program.num_iterations());
     for (int rank = 0; rank < run.program.num_ranks(); ++rank) {

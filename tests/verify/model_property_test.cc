@@ -116,7 +116,7 @@ TEST(SearchedSchedule, HasTheBitsOfTheReferenceAndTheBytesOfTheLedger) {
 }
 
 // The most that lay on a rank, by a measured timeline.
-Bytes PeakOf(const ModelRun& run, int rank) {
+Bytes PeakOf(const RunOfModel& run, int rank) {
   Bytes peak = 0;
   for (NodeId id = run.program.rank_begin(rank); id < run.program.rank_end(rank); ++id) {
     peak = std::max(peak, run.report.timelines[0].nodes[static_cast<size_t>(id)].live);
@@ -125,7 +125,7 @@ Bytes PeakOf(const ModelRun& run, int rank) {
 }
 
 std::vector<Bytes> PeaksOf(const TrainingTask& task, const Schedule& schedule) {
-  const ModelRun run = RunModel(task, schedule, {.tail = Tail::kBarrier, .iterations = 2});
+  const RunOfModel run = RunModel(task, schedule, {.tail = Tail::kBarrier, .iterations = 2});
   std::vector<Bytes> peaks;
   for (int rank = 0; rank < schedule.num_ranks(); ++rank) peaks.push_back(PeakOf(run, rank));
   return peaks;

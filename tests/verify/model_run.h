@@ -70,7 +70,7 @@ inline std::optional<Schedule> ScheduleFor(const ScheduleInfo& info, const Shape
   return info.Make(shape);
 }
 
-struct ModelRun {
+struct RunOfModel {
   Program program;
   RunReport report;
   TrainingRecord record;
@@ -82,11 +82,11 @@ inline Costs CostsUnder(Tail tail, const TrainingTask& task, int replica = 0) {
                     {.keeps_snapshot = IsPostValidation(tail), .replica = replica});
 }
 
-inline ModelRun RunModel(const TrainingTask& task, const Schedule& schedule,
-                         const LoweringOptions& options, const RunOptions& run_options = {}) {
-  ModelRun run{.program = Lower(schedule, CostsUnder(options.tail, task), options),
-               .report = {},
-               .record = {}};
+inline RunOfModel RunModel(const TrainingTask& task, const Schedule& schedule,
+                           const LoweringOptions& options, const RunOptions& run_options = {}) {
+  RunOfModel run{.program = Lower(schedule, CostsUnder(options.tail, task), options),
+                 .report = {},
+                 .record = {}};
   ModelWorkOptions works{.record = true};
   if (IsPostValidation(options.tail)) {
     works.make_tail = TransactionalTails(task, {}, MakePrefixTable(task));
@@ -138,7 +138,7 @@ inline void ExpectReplicaIsLegal(const Program& program, const Costs& costs,
 inline void ExpectModelRunsRight(const TrainingTask& task, const Schedule& schedule,
                                  const LoweringOptions& options,
                                  const RunOptions& run_options = {}) {
-  const ModelRun run = RunModel(task, schedule, options, run_options);
+  const RunOfModel run = RunModel(task, schedule, options, run_options);
   if (run.report.failure) return;
   const TrainingRecord expected =
       ReferenceSteps(task, GradientOrder::Of(schedule),

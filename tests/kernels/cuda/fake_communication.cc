@@ -114,7 +114,7 @@ void FakeLayer::PostGroup(std::vector<Posted> posted) {
   for (const uint64_t communicator : communicators) {
     auto group = std::make_shared<FakeGroup>();
     group->communicator = communicator;
-    std::vector<Operand> operands;
+    std::vector<FakeOperand> operands;
     std::vector<uint64_t> streams;
     std::string words;
     const int64_t size = static_cast<int64_t>(

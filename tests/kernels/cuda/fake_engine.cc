@@ -102,7 +102,7 @@ void FakeEngine::Do(uint64_t id, const FakeCall& call, const std::string& words)
     Lose(stream.device, words + " failed on the device");
     return;
   }
-  for (const Operand& operand : OperandsOf(call.call)) {
+  for (const FakeOperand& operand : OperandsOf(call.call)) {
     if (HasAll(operand.data, operand.bytes, /*plain_host_too=*/false)) continue;
     misuses.push_back(words + " uses memory that is not there");
     Lose(stream.device, "an illegal memory access was made by " + words);

@@ -285,7 +285,7 @@ bool FakeLayer::IsNamedByWork(uintptr_t begin, Bytes bytes) const {
   for (const auto& [id, stream] : engine_.streams) {
     for (const FakeWork& work : stream.work) {
       if (const auto* call = std::get_if<FakeCall>(&work.what)) {
-        for (const Operand& operand : OperandsOf(call->call)) {
+        for (const FakeOperand& operand : OperandsOf(call->call)) {
           if (touches(operand.data, operand.bytes)) return true;
         }
       } else if (const auto* copy = std::get_if<FakeCopy>(&work.what)) {
@@ -467,7 +467,7 @@ TimeNs FakeLayer::Between(Event first, Event second) {
 
 // --- Work
 
-void FakeLayer::Post(uint64_t stream, FakeWork work, const std::vector<Operand>& operands) {
+void FakeLayer::Post(uint64_t stream, FakeWork work, const std::vector<FakeOperand>& operands) {
   work.posted = host_time_;
   if (!operands.empty()) {
     if (const auto race = races_.Post(stream, operands, work.words)) {

@@ -161,7 +161,7 @@ class FakeLayer : public Layer {
   void RequireDevice(int device, const std::string& words);
   FakeStream& Find(Stream stream);
   EventState& Find(Event event);
-  void Post(uint64_t stream, FakeWork work, const std::vector<Operand>& operands);
+  void Post(uint64_t stream, FakeWork work, const std::vector<FakeOperand>& operands);
   void CallOn(Stream stream, const Call& call, int algorithm, const std::string& words);
   void RecordInside(uint64_t from, uint64_t to);  // `to` waits for all that `from` has
   void Exchange(const std::string& function, Communicator communicator, Stream stream,

@@ -4,8 +4,8 @@
 
 namespace spiritlevel::cuda {
 
-std::vector<Operand> OperandsOf(const Call& call) {
-  std::vector<Operand> operands;
+std::vector<FakeOperand> OperandsOf(const Call& call) {
+  std::vector<FakeOperand> operands;
   for (const NamedView& named : ViewsOf(call)) {
     const View& view = *named.view;
     if (view.empty() || view.size() == 0) continue;

@@ -8,13 +8,13 @@
 
 namespace spiritlevel::cuda {
 
-struct Operand {
+struct FakeOperand {
   const void* data = nullptr;
   Bytes bytes = 0;  // from the first to the last element, with the gaps between rows
   bool written = false;
 };
 
 // Without those that are left out of this call.
-std::vector<Operand> OperandsOf(const Call& call);
+std::vector<FakeOperand> OperandsOf(const Call& call);
 
 }  // namespace spiritlevel::cuda

@@ -22,12 +22,13 @@ VectorClock& RaceFinder::ClockOf(uint64_t stream) {
   return clock;
 }
 
-std::optional<std::string> RaceFinder::Post(uint64_t stream, const std::vector<Operand>& operands,
+std::optional<std::string> RaceFinder::Post(uint64_t stream,
+                                            const std::vector<FakeOperand>& operands,
                                             const std::string& words) {
   VectorClock& clock = ClockOf(stream);
   std::optional<std::string> race;
   const uint64_t number = clock[stream] + 1;
-  for (const Operand& operand : operands) {
+  for (const FakeOperand& operand : operands) {
     const Access now{Address(operand.data),
                      Address(operand.data) + operand.bytes,
                      stream,
@@ -42,7 +43,7 @@ std::optional<std::string> RaceFinder::Post(uint64_t stream, const std::vector<O
       race = "race: " + before.words + " and " + words + " touch the same memory in any order";
     }
   }
-  for (const Operand& operand : operands) {
+  for (const FakeOperand& operand : operands) {
     const Access now{Address(operand.data),
                      Address(operand.data) + operand.bytes,
                      stream,

@@ -20,7 +20,7 @@ using VectorClock = std::map<uint64_t, uint64_t>;
 class RaceFinder {
  public:
   // A race that this work makes, in words.
-  std::optional<std::string> Post(uint64_t stream, const std::vector<Operand>& operands,
+  std::optional<std::string> Post(uint64_t stream, const std::vector<FakeOperand>& operands,
                                   const std::string& words);
   VectorClock Record(uint64_t stream) { return ClockOf(stream); }
   void Wait(uint64_t stream, const VectorClock& event) { Join(&clocks_[stream], event); }
