@@ -179,7 +179,7 @@ CudaGroup& CudaDevice::Group(int size) {
   std::vector<int> devices = {settings_.device};
   SPIRITLEVEL_CHECK(size >= 1 && size <= static_cast<int>(settings_.peers.size()) + 1,
                     "a group is of devices that there are");
-  devices.insert(devices.end(), settings_.peers.begin(), settings_.peers.begin() + size - 1);
+  devices.insert(devices.end(), settings_.peers.begin(), settings_.peers.begin() + (size - 1));
   const Bytes before = Free();
   groups_.push_back(std::make_unique<CudaGroup>(layer_, timer_.get(), devices, info_.l2));
   // Its buffers are made when it first sends.
